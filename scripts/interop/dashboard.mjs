@@ -344,7 +344,7 @@ try {
     }
     console.log(`ok  ${(total / 1e6).toFixed(2)} MB of pictures in docs/dashboard`);
   }
-  console.log(`${done.length} stories told`);
+  console.log(`${done.length} tests passed`);
 } finally {
   await browser?.close();
   await close();

@@ -8,7 +8,7 @@ use amb_core::{AgentName, Card, Mailbox, Timestamp};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_store::{Agent, ProfilePatch, SqliteStore};
 use amb_testing::SqliteFile;
-use amb_testing::store::Desk;
+use amb_testing::store::TestStore;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,7 +20,7 @@ use crate::stats::Stats;
 
 pub(crate) struct Fixture {
     pub(crate) context: Context,
-    pub(crate) desk: Desk,
+    pub(crate) desk: TestStore,
     _kept: (TempDir, SqliteFile),
 }
 
@@ -29,7 +29,7 @@ impl Fixture {
         let (dir, file) = (tempfile::tempdir().unwrap(), SqliteFile::fresh());
         let options = DirOptions { layout: Some(layout), ..DirOptions::default() };
         let office = DirOffice::open(dir.path(), options).unwrap();
-        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let context = Context {
             store: desk.0.clone(),
             hint: Arc::new(|_| {}),

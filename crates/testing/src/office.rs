@@ -1,6 +1,6 @@
 //! Conformance tests for every office, written against the [`Mailbox`] trait.
 //!
-//! An office implements [`Post`] once and runs every test case with [`office_conformance!`](crate::office_conformance), each on a
+//! An office implements [`TestOffice`] once and runs every test case with [`office_conformance!`](crate::office_conformance), each on a
 //! fresh office.
 
 mod events;
@@ -21,7 +21,7 @@ use amb_core::name::AgentName;
 
 /// A fresh office under test.
 #[async_trait]
-pub trait Post: Send + Sync {
+pub trait TestOffice: Send + Sync {
     /// A mailbox for a new agent with this card. Asking again for the same name is another process of the same agent.
     async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox>;
 
@@ -30,7 +30,7 @@ pub trait Post: Send + Sync {
 }
 
 /// Two agents that may write to each other, as most test cases need.
-pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>) {
+pub(crate) async fn pair(post: &dyn TestOffice) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>) {
     let alice = mailbox(post, "alice").await;
     let bob = mailbox(post, "bob-agent").await;
     post.acquaint(&*alice, &*bob).await;
@@ -38,7 +38,7 @@ pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>
 }
 
 /// An agent with the default card.
-pub(crate) async fn mailbox(post: &dyn Post, agent: &str) -> Arc<dyn Mailbox> {
+pub(crate) async fn mailbox(post: &dyn TestOffice, agent: &str) -> Arc<dyn Mailbox> {
     post.mailbox(&name(agent), Card::default()).await
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn name(text: &str) -> AgentName {
     AgentName::parse(text).unwrap_or_else(|bad| panic!("{text}: {bad}"))
 }
 
-/// Makes a test of every test case. The argument is an expression that makes a fresh [`Post`], awaited for each test.
+/// Makes a test of every test case. The argument is an expression that makes a fresh [`TestOffice`], awaited for each test.
 ///
 /// ```text
-/// amb_core::office_conformance!(MyPost::fresh().await);
+/// amb_testing::office_conformance!(MyOffice::fresh().await);
 /// ```
 #[macro_export]
 macro_rules! office_conformance {
@@ -116,7 +116,7 @@ mod tests {
     struct InMemory(Arc<MemoryOffice>);
 
     #[async_trait]
-    impl Post for InMemory {
+    impl TestOffice for InMemory {
         async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
             let mailbox = self.0.mailbox(name.clone());
             mailbox.register(card).await.unwrap();

@@ -41,9 +41,9 @@ pub fn at(seconds: i64) -> Timestamp {
 
 /// A store with shorthands for what test cases do often.
 #[derive(Clone)]
-pub struct Desk(pub Arc<dyn Store>);
+pub struct TestStore(pub Arc<dyn Store>);
 
-impl std::ops::Deref for Desk {
+impl std::ops::Deref for TestStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -87,7 +87,7 @@ pub fn code<T: std::fmt::Debug>(answer: Result<T>) -> amb_core::Code {
     error.code()
 }
 
-impl Desk {
+impl TestStore {
     pub async fn enter(&self, text: &str) -> Agent {
         self.register_agent(new_agent(text), at(0)).await.unwrap().answer
     }
@@ -318,7 +318,7 @@ macro_rules! store_conformance_cases {
                 async fn $case() {
                     let (guard, store) = $fresh.await;
                     let store: std::sync::Arc<dyn amb_store::Store> = store;
-                    $crate::store::$module::$case($crate::store::Desk(store.clone())).await;
+                    $crate::store::$module::$case($crate::store::TestStore(store.clone())).await;
                     store.close().await;
                     drop(store);
                     guard.check().await;

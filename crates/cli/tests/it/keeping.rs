@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use amb_core::Draft;
 use amb_store::{PostgresStore, SqliteStore};
-use amb_testing::store::{Desk, at};
+use amb_testing::store::{TestStore, at};
 use amb_testing::{PostgresDatabase, SqliteFile};
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -144,7 +144,7 @@ async fn kill_when_it_waits(mut moving: Child, database: &PostgresDatabase) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     let file = SqliteFile::fresh();
-    let desk = Desk(std::sync::Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let desk = TestStore(std::sync::Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let (alice, bob) = desk.pair().await;
     let mut session = None;
     for n in 0..5_000 {
@@ -175,7 +175,7 @@ async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     assert_eq!(report["checksum"].as_str().unwrap().len(), 64);
     assert_eq!(json(&arguments).await["checksum"], report["checksum"], "once more is no harm");
 
-    let desk = Desk(std::sync::Arc::new(PostgresStore::open(&to).await.unwrap()));
+    let desk = TestStore(std::sync::Arc::new(PostgresStore::open(&to).await.unwrap()));
     let texts = desk.texts(&bob, &session.unwrap(), 10_000).await;
     assert_eq!(texts, (0..5_000).rev().map(|n| format!("text {n}")).collect::<Vec<_>>());
     desk.close().await;

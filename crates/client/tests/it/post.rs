@@ -8,7 +8,7 @@ use amb_client::{Client, ExposeSecret, SecretString, ServerUrl};
 use amb_core::{AgentName, Card, Code, Mailbox};
 use amb_server::{Config, serve};
 use amb_testing::SqliteFile;
-use amb_testing::office::Post;
+use amb_testing::office::TestOffice;
 use async_trait::async_trait;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Mutex;
@@ -81,7 +81,7 @@ impl Server {
 }
 
 #[async_trait]
-impl Post for Server {
+impl TestOffice for Server {
     async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
         Arc::new(self.client(name, card).await)
     }

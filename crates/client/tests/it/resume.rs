@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use amb_client::{Client, SecretString};
 use amb_core::{Card, Code, Draft, Event, Mailbox};
-use amb_testing::office::Post;
+use amb_testing::office::TestOffice;
 
 use crate::post::Server;
 

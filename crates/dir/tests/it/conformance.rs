@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use amb_core::{AgentName, Card, Mailbox};
 use amb_dir::{ClaimBy, DirOffice, DirOptions, Layout};
-use amb_testing::office::Post;
+use amb_testing::office::TestOffice;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ impl InDirectory {
 }
 
 #[async_trait]
-impl Post for InDirectory {
+impl TestOffice for InDirectory {
     /// Each mailbox is an office of its own, as in another process: they meet in the files alone.
     async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
         let office = DirOffice::open(self.root.path(), self.options.clone()).unwrap();

@@ -3,13 +3,13 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Answer, Desk};
+use crate::test_server::{Answer, TestServer};
 
-async fn register(desk: &Desk, body: Value) -> Answer {
+async fn register(desk: &TestServer, body: Value) -> Answer {
     desk.call(Method::POST, "/agents/register", None, Some(&body)).await
 }
 
-async fn test_register_agent_success(desk: Desk) {
+async fn test_register_agent_success(desk: TestServer) {
     let got = register(&desk, json!({"name": "alice-agent", "owner_contact": "alice@example.com"})).await.expect(201);
     let key = got["api_key"].as_str().unwrap();
     assert!(key.len() == 68 && key.starts_with("amb_"), "{key}");
@@ -19,12 +19,12 @@ async fn test_register_agent_success(desk: Desk) {
     assert_eq!(got.as_object().unwrap().len(), 3, "{got}");
 }
 
-async fn test_register_agent_duplicate_name(desk: Desk) {
+async fn test_register_agent_duplicate_name(desk: TestServer) {
     desk.register("alice-agent").await;
     register(&desk, json!({"name": "alice-agent"})).await.problem(409, "conflict");
 }
 
-async fn test_register_agent_invalid_name(desk: Desk) {
+async fn test_register_agent_invalid_name(desk: TestServer) {
     let long = "x".repeat(101);
     for name in
         ["ab", "", "has space", "alice\n", "al/ice", "é-agent", "..", "a.b.c", "\u{202e}abc", "me", "register", &long]
@@ -43,7 +43,7 @@ async fn test_register_agent_invalid_name(desk: Desk) {
     register(&desk, json!({"name": "contact", "owner_contact": "é".repeat(255)})).await.expect(201);
 }
 
-async fn a_request_without_a_good_key_is_not_let_in(desk: Desk) {
+async fn a_request_without_a_good_key_is_not_let_in(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let unknown = format!("amb_{}", "0".repeat(64));
     for path in ["/inbox", "/events", "/sessions/0190b4a0-0000-7000-8000-000000000000/history"] {
@@ -59,7 +59,7 @@ async fn a_request_without_a_good_key_is_not_let_in(desk: Desk) {
     }
 }
 
-async fn a_key_is_taken_as_a_bearer_token_too(desk: Desk) {
+async fn a_key_is_taken_as_a_bearer_token_too(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let request = desk.http.get(desk.url("/inbox")).bearer_auth(&alice.key);
     desk.request(request).await.expect(200);

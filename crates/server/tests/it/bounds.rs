@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk};
+use crate::test_server::{Agent, Answer, TestServer};
 
 /// Sends a message with a part of this many bytes.
-async fn send_large(desk: &Desk, from: &Agent, to: &Agent, subject: &str, bytes: usize) -> Value {
+async fn send_large(desk: &TestServer, from: &Agent, to: &Agent, subject: &str, bytes: usize) -> Value {
     let parts = json!([{"type": "text", "text": "look"}, {"type": "data", "data": {"k": "x".repeat(bytes)}}]);
     let body = json!({"to": to.name, "subject": subject, "parts": parts});
     desk.post(from, "/messages/send", body).await.expect(201)
@@ -15,7 +15,7 @@ fn size(answer: &Answer) -> usize {
     answer.headers["content-length"].to_str().unwrap().parse().unwrap()
 }
 
-async fn an_inbox_is_read_in_pages_newest_first(desk: Desk) {
+async fn an_inbox_is_read_in_pages_newest_first(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for number in 0..7 {
         desk.send(&alice, &bob, &format!("Plan {number}"), "hello").await;
@@ -56,7 +56,7 @@ fn uuid() -> &'static str {
     "01900000-0000-7000-8000-000000000000"
 }
 
-async fn an_inbox_shows_previews_of_what_is_long(desk: Desk) {
+async fn an_inbox_shows_previews_of_what_is_long(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let long = "é".repeat(10_000);
     desk.send(&alice, &bob, "Short", &"x".repeat(2_000)).await;
@@ -81,7 +81,7 @@ async fn an_inbox_shows_previews_of_what_is_long(desk: Desk) {
     assert!(large.get("parts").is_none());
 }
 
-async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: Desk) {
+async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let count = 12;
     let mut sent = Vec::new();
@@ -154,7 +154,7 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: Desk) {
     assert_eq!(heard, sent, "a socket");
 }
 
-async fn what_is_claimed_is_bounded_in_bytes_too(desk: Desk) {
+async fn what_is_claimed_is_bounded_in_bytes_too(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for _ in 0..10 {
         send_large(&desk, &alice, &bob, "Large", 900_000).await;
@@ -171,7 +171,7 @@ async fn what_is_claimed_is_bounded_in_bytes_too(desk: Desk) {
     assert_eq!(claimed, 10, "what did not fit was not taken");
 }
 
-async fn one_send_to_many_is_bounded(desk: Desk) {
+async fn one_send_to_many_is_bounded(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for again in [bob.name.to_string(), bob.name.to_string().to_uppercase()] {
         let twice = json!({"to": [bob.name, again], "subject": "Plan", "content": "hello"});
@@ -188,7 +188,7 @@ async fn one_send_to_many_is_bounded(desk: Desk) {
     assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"], json!([]));
 }
 
-async fn waits_for_transcripts_are_limited(mut desk: Desk) {
+async fn waits_for_transcripts_are_limited(mut desk: TestServer) {
     desk.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     desk.start(config).await;

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn test_request_connection_success(desk: Desk) {
+async fn test_request_connection_success(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let body = json!({"target_agent_name": bob.name, "message": "Hi Bob"});
     let got = desk.post(&alice, "/connections/request", body).await.expect(201);
@@ -23,19 +23,19 @@ async fn test_request_connection_success(desk: Desk) {
     assert!(pending["created_at"].as_str().unwrap().ends_with('Z'), "{pending}");
 }
 
-async fn test_request_connection_self(desk: Desk) {
+async fn test_request_connection_self(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let body = json!({"target_agent_name": alice.name});
     desk.post(&alice, "/connections/request", body).await.problem(422, "invalid");
 }
 
-async fn test_request_connection_no_target(desk: Desk) {
+async fn test_request_connection_no_target(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let body = json!({"target_agent_name": "nobody-here"});
     desk.post(&alice, "/connections/request", body).await.problem(404, "not_found");
 }
 
-async fn test_request_connection_duplicate(desk: Desk) {
+async fn test_request_connection_duplicate(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let body = json!({"target_agent_name": bob.name});
     let code = desk.ask(&alice, &bob).await;
@@ -46,7 +46,7 @@ async fn test_request_connection_duplicate(desk: Desk) {
     desk.post(&bob, "/connections/request", back).await.problem(409, "conflict");
 }
 
-async fn test_approve_connection_success(desk: Desk) {
+async fn test_approve_connection_success(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let code = desk.ask(&alice, &bob).await;
     let got = desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
@@ -55,7 +55,7 @@ async fn test_approve_connection_success(desk: Desk) {
     desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(404, "not_found");
 }
 
-async fn test_approve_connection_wrong_agent(desk: Desk) {
+async fn test_approve_connection_wrong_agent(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let carol = desk.register("carol-agent").await;
     let code = desk.ask(&alice, &bob).await;
@@ -68,7 +68,7 @@ async fn test_approve_connection_wrong_agent(desk: Desk) {
     desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
 }
 
-async fn test_approve_connection_invalid_code(desk: Desk) {
+async fn test_approve_connection_invalid_code(desk: TestServer) {
     let bob = desk.register("bob-agent").await;
     for code in ["ZZ-000", "", "nonsense", &"x".repeat(10_000)] {
         desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(404, "not_found");
@@ -77,14 +77,14 @@ async fn test_approve_connection_invalid_code(desk: Desk) {
     desk.post(&bob, "/connections/approve", json!({})).await.problem(422, "invalid");
 }
 
-async fn an_introduction_counts_characters(desk: Desk) {
+async fn an_introduction_counts_characters(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let ask = |chars: usize| json!({"target_agent_name": bob.name, "message": "é".repeat(chars)});
     desk.post(&alice, "/connections/request", ask(501)).await.problem(422, "invalid");
     desk.post(&alice, "/connections/request", ask(500)).await.expect(201);
 }
 
-async fn only_a_few_requests_wait_at_once(desk: Desk) {
+async fn only_a_few_requests_wait_at_once(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     for number in 0..3 {
         let other = desk.register(&format!("other-{number}")).await;

@@ -3,13 +3,13 @@
 use futures_util::StreamExt;
 use serde_json::json;
 
-use crate::desk::{Agent, Desk};
+use crate::test_server::{Agent, TestServer};
 
 fn peer(agent: &Agent) -> serde_json::Value {
     json!({"agent_name": agent.name})
 }
 
-async fn connections_say_what_became_of_them(desk: Desk) {
+async fn connections_say_what_became_of_them(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.ask(&carol, &alice).await;
@@ -27,7 +27,7 @@ async fn connections_say_what_became_of_them(desk: Desk) {
     desk.post(&bob, "/connections/reject", peer(&bob)).await.problem(422, "invalid");
 }
 
-async fn a_block_is_heard_until_it_is_taken_back(desk: Desk) {
+async fn a_block_is_heard_until_it_is_taken_back(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let blocked = desk.post(&bob, "/connections/block", peer(&alice)).await.expect(200);
     assert_eq!(blocked["status"], "BLOCKED");
@@ -40,7 +40,7 @@ async fn a_block_is_heard_until_it_is_taken_back(desk: Desk) {
     desk.post(&alice, "/connections/request", ask).await.expect(201);
 }
 
-async fn a_revocation_in_a_storm_of_sends_lets_none_through_after_it_answered(desk: Desk) {
+async fn a_revocation_in_a_storm_of_sends_lets_none_through_after_it_answered(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let revoked = std::sync::atomic::AtomicBool::new(false);
     let send = async |number: usize| {

@@ -5,7 +5,7 @@ use amb_server::{Config, HouseholdToken};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, soon};
+use crate::test_server::{Agent, TestServer, soon};
 
 /// A person, their agents, and their browser.
 pub(crate) struct Home {
@@ -16,7 +16,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// A household with a person of this name, signed in.
-    pub(crate) async fn of(desk: &Desk, name: &str) -> Self {
+    pub(crate) async fn of(desk: &TestServer, name: &str) -> Self {
         let token = HouseholdToken::fresh().unwrap();
         desk.store.found_household(token.hash(), false, Timestamp::now()).await.unwrap().unwrap();
         let token = token.reveal().to_owned();
@@ -28,18 +28,18 @@ impl Home {
     }
 
     /// Another agent of the household.
-    pub(crate) async fn agent(&self, desk: &Desk, name: &str) -> Agent {
+    pub(crate) async fn agent(&self, desk: &TestServer, name: &str) -> Agent {
         let body = json!({"name": name, "household_token": self.token});
         agent_of(&desk.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201))
     }
 
-    pub(crate) async fn get(&self, desk: &Desk, path: &str) -> Response {
+    pub(crate) async fn get(&self, desk: &TestServer, path: &str) -> Response {
         soon(desk.http.get(desk.url(path)).header("Cookie", &self.cookie).send()).await.unwrap()
     }
 
     /// The text of a page that is there.
     #[track_caller]
-    pub(crate) fn page(&self, desk: &Desk, path: &str) -> impl Future<Output = String> {
+    pub(crate) fn page(&self, desk: &TestServer, path: &str) -> impl Future<Output = String> {
         let place = std::panic::Location::caller();
         let request = desk.http.get(desk.url(path)).header("Cookie", &self.cookie).send();
         let path = path.to_owned();
@@ -53,14 +53,14 @@ impl Home {
     }
 
     /// Sends a form, with the token of the page that has it.
-    pub(crate) async fn post(&self, desk: &Desk, path: &str, fields: &[(&str, &str)]) -> Response {
+    pub(crate) async fn post(&self, desk: &TestServer, path: &str, fields: &[(&str, &str)]) -> Response {
         let token = csrf(&self.page(desk, "/dashboard").await);
         let mut form: Vec<(&str, &str)> = fields.to_vec();
         form.push(("csrf", token.as_str()));
         self.form(desk, path, &form).await
     }
 
-    pub(crate) async fn form(&self, desk: &Desk, path: &str, form: &[(&str, &str)]) -> Response {
+    pub(crate) async fn form(&self, desk: &TestServer, path: &str, form: &[(&str, &str)]) -> Response {
         let request = desk.http.post(desk.url(path)).header("Cookie", &self.cookie);
         let kind = "application/x-www-form-urlencoded";
         soon(request.header("Content-Type", kind).body(encoded(form)).send()).await.unwrap()
@@ -85,13 +85,13 @@ fn csrf(page: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-async fn link(desk: &Desk, person: &Agent) -> String {
+async fn link(desk: &TestServer, person: &Agent) -> String {
     let answer = desk.call(Method::POST, "/dashboard/links", Some(&person.key), None).await.expect(201);
     answer["url"].as_str().unwrap().to_owned()
 }
 
 /// Opens a link; answers the cookie it set, if it did.
-async fn sign_in(desk: &Desk, url: &str) -> Option<String> {
+async fn sign_in(desk: &TestServer, url: &str) -> Option<String> {
     let answer = soon(desk.http.get(url).send()).await.unwrap();
     let cookie = answer.headers().get("set-cookie")?.to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && cookie.contains("Path=/dashboard"));
@@ -110,7 +110,7 @@ const PAGES: [&str; 9] = [
     "/dashboard/write",
 ];
 
-async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(desk: Desk) {
+async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let url = link(&desk, &home.person).await;
     assert!(sign_in(&desk, &url).await.is_some());
@@ -129,7 +129,7 @@ async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(desk: Desk) {
     assert_eq!(home.get(&desk, "/dashboard").await.status(), 401);
 }
 
-async fn a_browser_outlives_a_restart_and_signs_out(mut desk: Desk) {
+async fn a_browser_outlives_a_restart_and_signs_out(mut desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let port: u16 = desk.host.rsplit_once(':').unwrap().1.parse().unwrap();
     desk.close().await;
@@ -140,7 +140,7 @@ async fn a_browser_outlives_a_restart_and_signs_out(mut desk: Desk) {
     assert_eq!(home.get(&desk, "/dashboard").await.status(), 401, "the cookie alone is worth nothing now");
 }
 
-async fn every_page_is_there_and_guarded(desk: Desk) {
+async fn every_page_is_there_and_guarded(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     desk.send(&coder, &tester, "Build", "hello, **can** you test it?").await;
@@ -182,7 +182,7 @@ async fn every_page_is_there_and_guarded(desk: Desk) {
     assert_eq!(home.get(&desk, "/dashboard/conversations/nonsense").await.status(), 422);
 }
 
-async fn another_household_is_invisible(desk: Desk) {
+async fn another_household_is_invisible(desk: TestServer) {
     let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let spy = other.agent(&desk, "spy-agent").await;
@@ -224,7 +224,7 @@ async fn another_household_is_invisible(desk: Desk) {
     assert!(text.contains("nice to meet you") && !text.contains("vault"));
 }
 
-async fn a_form_needs_the_token_of_its_own_browser(desk: Desk) {
+async fn a_form_needs_the_token_of_its_own_browser(desk: TestServer) {
     let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
     let coder = home.agent(&desk, "coder").await;
     let write = [("to", "coder"), ("subject", "Hi"), ("content", "hello")];
@@ -240,7 +240,7 @@ async fn a_form_needs_the_token_of_its_own_browser(desk: Desk) {
     assert_eq!(inbox["sessions"][0]["other_agent_name"], "pat");
 }
 
-async fn a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again(desk: Desk) {
+async fn a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let once = "0199c0de-0000-7000-8000-000000000001";
@@ -262,7 +262,7 @@ async fn a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again(desk: Desk) 
     }
 }
 
-async fn the_person_decides_about_connections(desk: Desk) {
+async fn the_person_decides_about_connections(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, stranger) = (home.agent(&desk, "coder").await, desk.register("stranger").await);
     let ask = json!({"target_agent_name": "coder", "message": "let us talk"});
@@ -287,7 +287,7 @@ async fn the_person_decides_about_connections(desk: Desk) {
     assert!(home.page(&desk, "/dashboard/connections").await.contains("Unblock"));
 }
 
-async fn hostile_mail_is_text(desk: Desk) {
+async fn hostile_mail_is_text(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let hostile = [
@@ -328,7 +328,7 @@ async fn hostile_mail_is_text(desk: Desk) {
     }
 }
 
-async fn a_conversation_is_paged_and_read_by_the_person_alone(desk: Desk) {
+async fn a_conversation_is_paged_and_read_by_the_person_alone(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let mut session = String::new();
@@ -353,7 +353,7 @@ async fn a_conversation_is_paged_and_read_by_the_person_alone(desk: Desk) {
     assert_eq!(message["receipts"][0]["state"], "read");
 }
 
-async fn long_bodies_are_cut_and_downloaded_whole(desk: Desk) {
+async fn long_bodies_are_cut_and_downloaded_whole(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let long = "long-line ".repeat(9_000);
@@ -381,7 +381,7 @@ async fn heard(stream: &mut Response, wanted: &str) -> String {
     text
 }
 
-async fn the_stream_tells_of_changes_and_resumes(desk: Desk) {
+async fn the_stream_tells_of_changes_and_resumes(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let stream = |since: Option<&str>| {
@@ -410,7 +410,7 @@ async fn the_stream_tells_of_changes_and_resumes(desk: Desk) {
     heard(&mut back, "event: bye").await;
 }
 
-async fn the_operator_sees_the_health_and_no_household(desk: Desk) {
+async fn the_operator_sees_the_health_and_no_household(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, operator) = (home.agent(&desk, "coder").await, desk.register("operator-1").await);
     desk.send(&coder, &home.person, "Plan", "the vault is blue").await;
@@ -428,7 +428,7 @@ async fn the_operator_sees_the_health_and_no_household(desk: Desk) {
 
 #[tokio::test]
 async fn files_of_the_pages_are_kept_for_ever_by_their_content() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let home = Home::of(&desk, "pat").await;
     let page = home.page(&desk, "/dashboard").await;
     let mut files = page.split("\"/dashboard/assets/").skip(1).map(|rest| rest.split('"').next().unwrap());

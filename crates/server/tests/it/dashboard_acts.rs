@@ -6,9 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::dashboard::Home;
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn an_agent_is_paused_and_resumed_on_its_page(desk: Desk) {
+async fn an_agent_is_paused_and_resumed_on_its_page(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let page = home.page(&desk, "/dashboard/agents/coder").await;
@@ -31,7 +31,7 @@ async fn an_agent_is_paused_and_resumed_on_its_page(desk: Desk) {
     assert_eq!(home.post(&desk, "/dashboard/agents/nobody/pause", &[]).await.status(), 404);
 }
 
-async fn a_conversation_is_ended_on_its_page(desk: Desk) {
+async fn a_conversation_is_ended_on_its_page(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let sent = desk.send(&coder, &tester, "Loop", "ping").await;
@@ -48,7 +48,7 @@ async fn a_conversation_is_ended_on_its_page(desk: Desk) {
     desk.post(&coder, "/messages/send", more).await.problem(410, "gone");
 }
 
-async fn a_task_is_given_to_another_and_canceled_on_its_page(desk: Desk) {
+async fn a_task_is_given_to_another_and_canceled_on_its_page(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     home.agent(&desk, "writer").await;
@@ -76,7 +76,7 @@ async fn a_task_is_given_to_another_and_canceled_on_its_page(desk: Desk) {
     assert_eq!(home.post(&desk, &reassign, &[("to", "tester")]).await.status(), 409);
 }
 
-async fn what_is_done_in_an_agents_name_is_in_its_log(desk: Desk) {
+async fn what_is_done_in_an_agents_name_is_in_its_log(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, _) = (home.agent(&desk, "coder").await, desk.register("friend").await);
     let peer = [("agent", "coder"), ("peer", "friend")];
@@ -98,7 +98,7 @@ async fn what_is_done_in_an_agents_name_is_in_its_log(desk: Desk) {
     assert_eq!(told.len(), 4);
 }
 
-async fn nobody_else_steps_in(desk: Desk) {
+async fn nobody_else_steps_in(desk: TestServer) {
     let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let task = json!({"to": "tester", "subject": "Test", "content": "all of it", "kind": "task"});
@@ -122,7 +122,7 @@ async fn nobody_else_steps_in(desk: Desk) {
     desk.send(&coder, &tester, "Test", "still open").await;
 }
 
-async fn operators_read_mail_only_where_everybody_is_told(mut desk: Desk) {
+async fn operators_read_mail_only_where_everybody_is_told(mut desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, eye) = (home.agent(&desk, "coder").await, Home::of(&desk, "kim").await);
     for number in 0..31 {

@@ -3,9 +3,9 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn an_agent_sees_and_changes_its_own_card(desk: Desk) {
+async fn an_agent_sees_and_changes_its_own_card(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let me = desk.get(&alice, "/agents/me").await.expect(200);
     assert_eq!((&me["name"], &me["discoverable"]), (&json!("alice-agent"), &json!(true)));
@@ -28,7 +28,7 @@ async fn an_agent_sees_and_changes_its_own_card(desk: Desk) {
     }
 }
 
-async fn strangers_find_those_who_want_to_be_found(desk: Desk) {
+async fn strangers_find_those_who_want_to_be_found(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     let hide = json!({"discoverable": false});
@@ -49,7 +49,7 @@ async fn strangers_find_those_who_want_to_be_found(desk: Desk) {
     assert_eq!(second["agents"][0]["name"], "bob-agent");
 }
 
-async fn a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none(desk: Desk) {
+async fn a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let status = async || desk.get(&alice, "/agents/bob-agent").await.expect(200)["status"].clone();
     let beat = desk.call(Method::POST, "/agents/me/heartbeat", Some(&bob.key), None).await;
@@ -59,7 +59,7 @@ async fn a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none(desk: Desk) {
     assert_eq!(status().await, "offline");
 }
 
-async fn a_rotated_key_works_and_the_old_one_only_for_its_grace(desk: Desk) {
+async fn a_rotated_key_works_and_the_old_one_only_for_its_grace(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let rotate = async |key: &str, body| {
         let got = desk.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&body)).await.expect(200);
@@ -78,7 +78,7 @@ async fn a_rotated_key_works_and_the_old_one_only_for_its_grace(desk: Desk) {
     assert_eq!(socket.closed().await.0, 4001, "a socket does not outlive its key");
 }
 
-async fn a_deleted_agent_is_gone_and_its_mail_stays_with_others(desk: Desk) {
+async fn a_deleted_agent_is_gone_and_its_mail_stays_with_others(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "remember me").await;
     assert_eq!(desk.call(Method::DELETE, "/agents/me", Some(&alice.key), None).await.status, 204);

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
 fn kinds(page: &Value) -> Vec<&str> {
     page["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-async fn the_log_holds_everything_that_happened_in_order(desk: Desk) {
+async fn the_log_holds_everything_that_happened_in_order(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for number in 0..5 {
         desk.send(&alice, &bob, "Plan", &number.to_string()).await;
@@ -37,7 +37,7 @@ async fn the_log_holds_everything_that_happened_in_order(desk: Desk) {
     assert_eq!(approved["events"][0]["connected_agent"], "bob-agent");
 }
 
-async fn without_a_cursor_the_answer_is_the_end_of_the_log(desk: Desk) {
+async fn without_a_cursor_the_answer_is_the_end_of_the_log(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.send(&alice, &bob, "Plan", "before").await;
     let page = desk.get(&bob, "/events?wait=30").await.expect(200);
@@ -51,7 +51,7 @@ async fn without_a_cursor_the_answer_is_the_end_of_the_log(desk: Desk) {
     assert_eq!(beyond["cursor"], next["cursor"]);
 }
 
-async fn a_waiting_poll_is_answered_by_the_message(desk: Desk) {
+async fn a_waiting_poll_is_answered_by_the_message(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
     let path = format!("/events?since={end}&wait=30");
@@ -63,7 +63,7 @@ async fn a_waiting_poll_is_answered_by_the_message(desk: Desk) {
     assert_eq!((&quiet["events"], &quiet["cursor"]), (&json!([]), &page["cursor"]));
 }
 
-async fn only_a_poll_that_waits_takes_a_listeners_place(mut desk: Desk) {
+async fn only_a_poll_that_waits_takes_a_listeners_place(mut desk: TestServer) {
     desk.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     desk.start(config).await;
@@ -75,7 +75,7 @@ async fn only_a_poll_that_waits_takes_a_listeners_place(mut desk: Desk) {
     desk.get(&bob, "/events?since=0&wait=1").await.problem(429, "too_many_requests");
 }
 
-async fn bad_questions_are_refused(desk: Desk) {
+async fn bad_questions_are_refused(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     for bad in
         ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2", "since=1&previous=x"]

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn connection_flow(desk: Desk) {
+async fn connection_flow(desk: TestServer) {
     let (alice, bob) = (desk.register("agent-a").await, desk.register("agent-b").await);
     let code = desk.ask(&alice, &bob).await;
     let approved = desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
@@ -15,7 +15,7 @@ async fn connection_flow(desk: Desk) {
     assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["pending_connections"], json!([]));
 }
 
-async fn message_flow(desk: Desk) {
+async fn message_flow(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Test", "hello").await;
     let inbox = desk.get(&bob, "/inbox").await.expect(200);
@@ -32,7 +32,7 @@ async fn message_flow(desk: Desk) {
     assert_eq!(inbox["sessions"][0]["unread_count"], 1);
 }
 
-async fn websocket_integration(desk: Desk) {
+async fn websocket_integration(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut socket = desk.live(&bob).await;
     let sent = desk.send(&alice, &bob, "Project collaboration", "Hello Bob!").await;

@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::desk::{Agent, Desk, soon};
+use crate::test_server::{Agent, TestServer, soon};
 
 /// Writes a request whole and closes the connection without waiting for an answer.
-async fn write_and_close(desk: &Desk, agent: &Agent, method: &str, path: &str, body: &str) {
+async fn write_and_close(desk: &TestServer, agent: &Agent, method: &str, path: &str, body: &str) {
     let mut stream = TcpStream::connect(&desk.host).await.unwrap();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -23,7 +23,7 @@ async fn write_and_close(desk: &Desk, agent: &Agent, method: &str, path: &str, b
 }
 
 /// Waits until this key is refused; a key that stays good for ever fails the test.
-async fn is_refused(desk: &Desk, key: &str) {
+async fn is_refused(desk: &TestServer, key: &str) {
     soon(async {
         while desk.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -32,7 +32,7 @@ async fn is_refused(desk: &Desk, key: &str) {
     .await;
 }
 
-async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(desk: Desk) {
+async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(desk: TestServer) {
     for number in 0..20 {
         let agent = desk.register(&format!("agent-{number}")).await;
         // The key is remembered from now on.
@@ -42,7 +42,7 @@ async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(desk: Desk) {
     }
 }
 
-async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(desk: Desk) {
+async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(desk: TestServer) {
     for number in 0..20 {
         let agent = desk.register(&format!("agent-{number}")).await;
         let mut socket = desk.live(&agent).await;
@@ -52,7 +52,7 @@ async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(desk: Desk) {
     }
 }
 
-async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut desk: Desk) {
+async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut desk: TestServer) {
     // A listener that was not told looks by itself only after this long.
     desk.close().await;
     let config = amb_server::Config {
@@ -71,7 +71,7 @@ async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut desk: Desk) {
     }
 }
 
-async fn a_long_poll_ends_with_its_client(mut desk: Desk) {
+async fn a_long_poll_ends_with_its_client(mut desk: TestServer) {
     desk.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     desk.start(config).await;
@@ -104,7 +104,7 @@ async fn a_long_poll_ends_with_its_client(mut desk: Desk) {
     tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the poll ended");
 }
 
-async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: Desk) {
+async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for number in 0..5 {
         let word = format!("zebra{number}");
@@ -122,12 +122,12 @@ async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: Desk) {
 }
 
 /// Whether one more listener of the agent's may come.
-async fn a_place_is_free(desk: &Desk, agent: &Agent) -> bool {
+async fn a_place_is_free(desk: &TestServer, agent: &Agent) -> bool {
     let mut socket = desk.socket(&format!("?api_key={}", agent.key)).await;
     socket.try_say(json!({"type": "ping"})).await.is_ok() && !socket.hear_one().await.is_null()
 }
 
-async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut desk: Desk) {
+async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut desk: TestServer) {
     desk.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     desk.start(config).await;
@@ -168,7 +168,7 @@ async fn what_a_client_that_hangs_up_sent_is_heard_at_once_on_another_replica() 
         rate_limits: None,
         ..amb_server::Config::default()
     };
-    let one = Desk::postgres_with(config.clone()).await;
+    let one = TestServer::postgres_with(config.clone()).await;
     let other = one.replica(config).await;
     one.shows("amb_replicas 2").await;
     other.shows("amb_replicas 2").await;

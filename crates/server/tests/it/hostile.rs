@@ -3,9 +3,9 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn bodies_that_are_wrong_are_told_apart(desk: Desk) {
+async fn bodies_that_are_wrong_are_told_apart(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let deep = format!("{{\"to\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let deep_data = format!(
@@ -54,7 +54,7 @@ async fn bodies_that_are_wrong_are_told_apart(desk: Desk) {
     desk.send(&alice, &bob, "Plan", "all is well").await;
 }
 
-async fn a_body_of_another_type_is_refused(desk: Desk) {
+async fn a_body_of_another_type_is_refused(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let send = async |kind: Option<&str>| {
         let mut request = desk.http.post(desk.url("/connections/request")).header("X-API-Key", &alice.key);
@@ -72,7 +72,7 @@ async fn a_body_of_another_type_is_refused(desk: Desk) {
     send(None).await.problem(415, "unsupported_media_type");
 }
 
-async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: Desk) {
+async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let huge = json!({"to": "bob-agent", "subject": "x", "content": "x".repeat(3 * 1024 * 1024)});
     desk.post(&alice, "/messages/send", huge).await.problem(413, "too_large");
@@ -80,7 +80,7 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: Des
     desk.post(&alice, "/messages/send", parts).await.problem(413, "too_large");
 }
 
-async fn routes_and_methods_that_are_not_there_are_problems_too(desk: Desk) {
+async fn routes_and_methods_that_are_not_there_are_problems_too(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     for path in ["/", "/nothing", "/inbox/", "/agent", "/sessions/x/history/y", "/metrics"] {
         desk.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
@@ -98,7 +98,7 @@ async fn routes_and_methods_that_are_not_there_are_problems_too(desk: Desk) {
     }
 }
 
-async fn odd_paths_and_queries_do_no_harm(desk: Desk) {
+async fn odd_paths_and_queries_do_no_harm(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     desk.get(&alice, "/sessions/%FF/history").await.problem(400, "malformed");
     desk.get(&alice, "/sessions/%00/history").await.problem(422, "invalid");

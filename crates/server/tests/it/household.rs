@@ -5,9 +5,9 @@ use amb_server::{Config, HouseholdToken, Rate, RateLimits};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk};
+use crate::test_server::{Agent, Answer, TestServer};
 
-impl Desk {
+impl TestServer {
     /// A household, as `amb serve` and `amb admin household` found one; answers the owner's token.
     pub(crate) async fn found(&self) -> String {
         let token = HouseholdToken::fresh().unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn agent(registered: &Value) -> Agent {
     Agent { name: text("name"), key: text("api_key") }
 }
 
-async fn a_household_from_its_founding_to_a_revoked_machine(desk: Desk) {
+async fn a_household_from_its_founding_to_a_revoked_machine(desk: TestServer) {
     let owner = desk.found().await;
     desk.try_person(None, "ann").await.problem(401, "unauthorized");
     desk.try_person(Some("ambh_wrong"), "ann").await.problem(401, "unauthorized");
@@ -110,17 +110,17 @@ async fn a_household_from_its_founding_to_a_revoked_machine(desk: Desk) {
 
 #[tokio::test]
 async fn a_household_on_sqlite() {
-    a_household_from_its_founding_to_a_revoked_machine(Desk::sqlite().await).await;
+    a_household_from_its_founding_to_a_revoked_machine(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn a_household_on_postgres() {
-    a_household_from_its_founding_to_a_revoked_machine(Desk::postgres().await).await;
+    a_household_from_its_founding_to_a_revoked_machine(TestServer::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answered() {
-    let one = Desk::postgres().await;
+    let one = TestServer::postgres().await;
     let other = one.replica(Config { rate_limits: None, ..Config::default() }).await;
     let owner = one.found().await;
     let ann = agent(&one.try_person(Some(&owner), "ann").await.expect(201));
@@ -139,7 +139,7 @@ async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answe
     other.try_join(machine["token"].as_str().unwrap(), "late").await.problem(401, "unauthorized");
 }
 
-async fn the_person_sees_what_everybody_does(desk: Desk) {
+async fn the_person_sees_what_everybody_does(desk: TestServer) {
     let owner = desk.found().await;
     let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
     let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
@@ -183,17 +183,17 @@ async fn the_person_sees_what_everybody_does(desk: Desk) {
 
 #[tokio::test]
 async fn the_person_sees_what_everybody_does_on_sqlite() {
-    the_person_sees_what_everybody_does(Desk::sqlite().await).await;
+    the_person_sees_what_everybody_does(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn the_person_sees_what_everybody_does_on_postgres() {
-    the_person_sees_what_everybody_does(Desk::postgres().await).await;
+    the_person_sees_what_everybody_does(TestServer::postgres().await).await;
 }
 
 #[tokio::test]
 async fn an_agent_that_has_a_key_joins_with_a_token() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let owner = desk.found().await;
     let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
     let late = desk.register("late").await;
@@ -212,7 +212,7 @@ async fn an_agent_that_has_a_key_joins_with_a_token() {
 #[tokio::test]
 async fn wrong_household_tokens_are_counted_like_wrong_keys() {
     let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
-    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     desk.try_join("guess", "coder").await.problem(401, "unauthorized");
     desk.try_person(Some("guess"), "ann").await.problem(401, "unauthorized");
     desk.try_join("guess", "coder").await.problem(401, "unauthorized");
@@ -222,7 +222,7 @@ async fn wrong_household_tokens_are_counted_like_wrong_keys() {
 
 #[tokio::test]
 async fn a_machine_asked_for_twice_under_one_key_is_one_machine() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let owner = desk.found().await;
     let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
     let ask = async || {

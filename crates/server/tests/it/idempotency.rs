@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk};
+use crate::test_server::{Agent, Answer, TestServer};
 
-async fn send_once(desk: &Desk, from: &Agent, key: &str, body: &Value) -> Answer {
+async fn send_once(desk: &TestServer, from: &Agent, key: &str, body: &Value) -> Answer {
     let request = desk.http.post(desk.url("/messages/send")).header("X-API-Key", &from.key);
     desk.request(request.header("Idempotency-Key", key).json(body)).await
 }
 
-async fn a_repeat_answers_the_first_result_and_sends_nothing(desk: Desk) {
+async fn a_repeat_answers_the_first_result_and_sends_nothing(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
     let first = send_once(&desk, &alice, "k-1", &body).await.expect(201);
@@ -24,7 +24,7 @@ async fn a_repeat_answers_the_first_result_and_sends_nothing(desk: Desk) {
     send_once(&desk, &bob, "k-1", &back).await.expect(201);
 }
 
-async fn the_same_key_with_another_body_is_a_conflict(desk: Desk) {
+async fn the_same_key_with_another_body_is_a_conflict(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = |content: &str| json!({"to": bob.name, "subject": "Plan", "content": content});
     send_once(&desk, &alice, "k-1", &body("one")).await.expect(201);
@@ -34,7 +34,7 @@ async fn the_same_key_with_another_body_is_a_conflict(desk: Desk) {
     send_once(&desk, &alice, &"x".repeat(256), &body("one")).await.problem(422, "invalid");
 }
 
-async fn a_deadline_from_now_can_be_repeated(desk: Desk) {
+async fn a_deadline_from_now_can_be_repeated(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.connect(&alice, &carol).await;
@@ -69,7 +69,7 @@ async fn a_deadline_from_now_can_be_repeated(desk: Desk) {
     desk.post(&alice, "/messages/send", plain).await.problem(422, "invalid");
 }
 
-async fn fifty_repeats_at_once_send_one_message(desk: Desk) {
+async fn fifty_repeats_at_once_send_one_message(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
     let repeats = (0..50).map(|_| send_once(&desk, &alice, "k-1", &body));
@@ -79,7 +79,7 @@ async fn fifty_repeats_at_once_send_one_message(desk: Desk) {
 }
 
 /// Posts the same under the same key twice, and something else under it.
-async fn once_and_again(desk: &Desk, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
+async fn once_and_again(desk: &TestServer, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
     let post = |key: &'static str, body: &Value| {
         let request = desk.http.post(desk.url(path)).header("X-API-Key", &agent.key);
         desk.request(request.header("Idempotency-Key", key).json(body))
@@ -94,7 +94,7 @@ async fn once_and_again(desk: &Desk, agent: &Agent, path: &str, body: Value, oth
     post("", &body).await.problem(422, "invalid");
 }
 
-async fn whatever_is_created_is_created_once(desk: Desk) {
+async fn whatever_is_created_is_created_once(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.connect(&alice, &carol).await;

@@ -3,19 +3,19 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Desk};
+use crate::test_server::{Agent, TestServer};
 
-async fn history(desk: &Desk, agent: &Agent, session: &Value, query: &str) -> Value {
+async fn history(desk: &TestServer, agent: &Agent, session: &Value, query: &str) -> Value {
     desk.get(agent, &format!("/sessions/{}/history{query}", session.as_str().unwrap())).await.expect(200)
 }
 
-async fn test_inbox_empty(desk: Desk) {
+async fn test_inbox_empty(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let inbox = desk.get(&alice, "/inbox").await.expect(200);
     assert_eq!(inbox, json!({"sessions": [], "pending_connections": []}));
 }
 
-async fn test_inbox_with_messages(desk: Desk) {
+async fn test_inbox_with_messages(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut last = Value::Null;
     for number in 1..=5 {
@@ -43,7 +43,7 @@ async fn test_inbox_with_messages(desk: Desk) {
     assert_eq!(mine["sessions"][0]["other_agent_name"], "bob-agent");
 }
 
-async fn an_inbox_that_was_asked_for_before_shows_what_came_since(desk: Desk) {
+async fn an_inbox_that_was_asked_for_before_shows_what_came_since(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut session = Value::Null;
     for number in 1..=3 {
@@ -71,7 +71,7 @@ async fn an_inbox_that_was_asked_for_before_shows_what_came_since(desk: Desk) {
         .problem(403, "forbidden");
 }
 
-async fn test_inbox_unread_only(desk: Desk) {
+async fn test_inbox_unread_only(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let read = desk.send(&alice, &bob, "Read", "one").await;
     let unread = desk.send(&alice, &bob, "Unread", "two").await;
@@ -87,7 +87,7 @@ async fn test_inbox_unread_only(desk: Desk) {
     desk.get(&bob, "/inbox?unread_only=perhaps").await.problem(422, "invalid");
 }
 
-async fn test_session_history(desk: Desk) {
+async fn test_session_history(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut ids = Vec::new();
     let mut session = Value::Null;
@@ -125,7 +125,7 @@ async fn test_session_history(desk: Desk) {
     desk.get(&bob, &unknown).await.problem(404, "not_found");
 }
 
-async fn test_session_history_marks_read(desk: Desk) {
+async fn test_session_history_marks_read(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut session = Value::Null;
     for number in 1..=4 {
@@ -148,7 +148,7 @@ async fn test_session_history_marks_read(desk: Desk) {
     assert_eq!(read, [true, true, true, false]);
 }
 
-async fn test_session_history_not_participant(desk: Desk) {
+async fn test_session_history_not_participant(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     let sent = desk.send(&alice, &bob, "Plan", "secret").await;

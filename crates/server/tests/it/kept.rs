@@ -4,7 +4,7 @@ use amb_server::{Config, Rate, RateLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
 /// More than the office reads with the head of a request.
 const LARGE: usize = 300 * 1024;
@@ -30,7 +30,7 @@ async fn answer(line: &mut TcpStream) -> String {
     head
 }
 
-async fn refusals_leave_the_connection_usable(desk: Desk) {
+async fn refusals_leave_the_connection_usable(desk: TestServer) {
     let mut line = TcpStream::connect(&desk.host).await.unwrap();
     for (path, extra, status) in [
         ("/messages/send", "", 401),
@@ -48,7 +48,7 @@ async fn refusals_leave_the_connection_usable(desk: Desk) {
 #[tokio::test]
 async fn so_does_a_refusal_for_calling_too_often() {
     let limits = RateLimits { address: Rate::per_minute(1, 1), ..RateLimits::default() };
-    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     let mut line = TcpStream::connect(&desk.host).await.unwrap();
     post(&mut line, "/messages/send", "").await;
     for _ in 0..3 {
@@ -58,7 +58,7 @@ async fn so_does_a_refusal_for_calling_too_often() {
 
 #[tokio::test]
 async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_close() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let mut line = TcpStream::connect(&desk.host).await.unwrap();
     let head = "POST /messages/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     soon(line.write_all(head.as_bytes())).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_
 
 #[tokio::test]
 async fn a_long_head_is_read_whole() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let mut line = TcpStream::connect(&desk.host).await.unwrap();
     for _ in 0..3 {
         let head = format!("GET /inbox HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {}\r\n\r\n", "k".repeat(20_000));

@@ -6,7 +6,7 @@ use amb_server::Config;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk, soon};
+use crate::test_server::{Agent, Answer, TestServer, soon};
 
 /// One listener an agent, so that a second one that is refused shows that the first one waits.
 fn one_listener() -> Config {
@@ -14,11 +14,11 @@ fn one_listener() -> Config {
     Config { rate_limits: None, ws_per_agent: 1, look_interval, ..Config::default() }
 }
 
-async fn rotate(desk: &Desk, key: &str, grace: u32) -> Answer {
+async fn rotate(desk: &TestServer, key: &str, grace: u32) -> Answer {
     desk.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&json!({"grace_seconds": grace}))).await
 }
 
-async fn a_key_in_its_grace_cannot_lock_its_owner_out(desk: Desk) {
+async fn a_key_in_its_grace_cannot_lock_its_owner_out(desk: TestServer) {
     let alice = desk.register("alice-agent").await;
     let second = rotate(&desk, &alice.key, 3600).await.expect(200)["api_key"].as_str().unwrap().to_owned();
     let problem = rotate(&desk, &alice.key, 0).await.problem(403, "old_key");
@@ -37,7 +37,7 @@ async fn a_key_in_its_grace_cannot_lock_its_owner_out(desk: Desk) {
 }
 
 /// Waits at this path until `end` has ended the key, and answers what the wait was answered.
-async fn wait_while(desk: &Desk, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
+async fn wait_while(desk: &TestServer, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
     let waiting = async {
         loop {
             let answer = desk.get(agent, path).await;
@@ -55,7 +55,7 @@ async fn wait_while(desk: &Desk, agent: &Agent, path: &str, end: impl Future<Out
     soon(async { tokio::join!(waiting, ended).0 }).await
 }
 
-async fn a_wait_ends_with_its_key(desk: Desk, elsewhere: &Desk) {
+async fn a_wait_ends_with_its_key(desk: TestServer, elsewhere: &TestServer) {
     for where_to in ["events", "transcripts"] {
         for way in ["rotate", "grace", "delete"] {
             let agent = desk.register(&format!("{where_to}-{way}")).await;
@@ -82,14 +82,14 @@ async fn a_wait_ends_with_its_key(desk: Desk, elsewhere: &Desk) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_when_its_key_does_on_sqlite() {
-    let desk = Desk::sqlite_with(one_listener()).await;
+    let desk = TestServer::sqlite_with(one_listener()).await;
     let same = desk.same_office();
     a_wait_ends_with_its_key(desk, &same).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_when_its_key_does_on_another_replica() {
-    let desk = Desk::postgres_with(one_listener()).await;
+    let desk = TestServer::postgres_with(one_listener()).await;
     let elsewhere = desk.replica(one_listener()).await;
     let shared = desk.same_office();
     a_wait_ends_with_its_key(shared, &elsewhere).await;

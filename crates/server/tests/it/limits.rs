@@ -4,10 +4,10 @@ use amb_server::{Config, Rate, RateLimits};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn desk_with(limits: RateLimits) -> Desk {
-    Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await
+async fn desk_with(limits: RateLimits) -> TestServer {
+    TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await
 }
 
 #[tokio::test]

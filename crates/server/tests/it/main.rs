@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
-mod desk;
+mod test_server;
 
 mod agents;
 mod bounds;
@@ -47,7 +47,7 @@ macro_rules! on_every_store {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    super::$test($crate::desk::Desk::sqlite().await).await;
+                    super::$test($crate::test_server::TestServer::sqlite().await).await;
                 }
             )*
         }
@@ -56,7 +56,7 @@ macro_rules! on_every_store {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    super::$test($crate::desk::Desk::postgres().await).await;
+                    super::$test($crate::test_server::TestServer::postgres().await).await;
                 }
             )*
         }

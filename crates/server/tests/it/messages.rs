@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn test_send_message_new_session(desk: Desk) {
+async fn test_send_message_new_session(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Project collaboration", "Hello Bob, shall we start?").await;
     assert!(sent["message_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
@@ -14,7 +14,7 @@ async fn test_send_message_new_session(desk: Desk) {
     assert_eq!(sent.as_object().unwrap().len(), 4, "{sent}");
 }
 
-async fn test_send_message_existing_session(desk: Desk) {
+async fn test_send_message_existing_session(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let first = desk.send(&alice, &bob, "Plan", "one").await;
     let second = desk.send(&alice, &bob, "Plan", "two").await;
@@ -25,7 +25,7 @@ async fn test_send_message_existing_session(desk: Desk) {
     assert_ne!(first["session_id"], other["session_id"]);
 }
 
-async fn test_send_message_no_connection(desk: Desk) {
+async fn test_send_message_no_connection(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let body = json!({"to": bob.name, "subject": "Plan", "content": "hello"});
     desk.post(&alice, "/messages/send", body.clone()).await.problem(403, "not_connected");
@@ -36,7 +36,7 @@ async fn test_send_message_no_connection(desk: Desk) {
     assert_eq!(answer.status, 403, "{}", answer.body);
 }
 
-async fn test_send_message_to_session(desk: Desk) {
+async fn test_send_message_to_session(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.connect(&alice, &carol).await;
@@ -58,7 +58,7 @@ async fn test_send_message_to_session(desk: Desk) {
     desk.post(&alice, "/messages/send", no_uuid).await.problem(422, "invalid");
 }
 
-async fn lengths_count_characters(desk: Desk) {
+async fn lengths_count_characters(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = |subject: usize, content: usize| json!({"to": bob.name, "subject": "é".repeat(subject), "content": "😀".repeat(content)});
     desk.post(&alice, "/messages/send", body(255, 10_000)).await.expect(201);
@@ -89,7 +89,7 @@ async fn lengths_count_characters(desk: Desk) {
     }
 }
 
-async fn parts_priority_and_metadata_arrive_as_they_were_sent(desk: Desk) {
+async fn parts_priority_and_metadata_arrive_as_they_were_sent(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = json!({
         "to": bob.name, "subject": "Plan", "content": "see the data", "kind": "work_assignment", "priority": "urgent",

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
 #[test]
 fn the_document_is_the_one_we_reviewed() {
@@ -15,7 +15,7 @@ fn the_document_is_the_one_we_reviewed() {
 
 #[tokio::test]
 async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let document = desk.call(Method::GET, "/openapi.json", None, None).await.expect(200);
     for (path, item) in document["paths"].as_object().unwrap() {
         let real = path.replace(['{', '}'], "");

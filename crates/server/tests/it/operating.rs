@@ -4,9 +4,9 @@ use amb_server::Config;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
-async fn health_says_whether_the_office_can_take_mail(desk: Desk) {
+async fn health_says_whether_the_office_can_take_mail(desk: TestServer) {
     for path in ["/health", "/health/live", "/health/ready"] {
         let got = desk.call(Method::GET, path, None, None).await.expect(200);
         assert_eq!(got["status"], "ok");
@@ -22,7 +22,7 @@ async fn health_says_whether_the_office_can_take_mail(desk: Desk) {
     answer.problem(503, "unavailable");
 }
 
-async fn figures_are_on_their_own_listener(desk: Desk) {
+async fn figures_are_on_their_own_listener(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.send(&alice, &bob, "Plan", "hello").await;
     let socket = desk.live(&bob).await;
@@ -37,7 +37,7 @@ async fn figures_are_on_their_own_listener(desk: Desk) {
     drop(socket);
 }
 
-async fn every_answer_carries_a_request_id(desk: Desk) {
+async fn every_answer_carries_a_request_id(desk: TestServer) {
     let ask = async |id: Option<&str>| {
         let mut request = desk.http.get(desk.url("/health/live"));
         if let Some(id) = id {
@@ -53,7 +53,7 @@ async fn every_answer_carries_a_request_id(desk: Desk) {
     }
 }
 
-async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut desk: Desk) {
+async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut desk: TestServer) {
     let bob = desk.register("bob-agent").await;
     let mut socket = desk.live(&bob).await;
     let poll = desk.http.get(desk.url("/events?since=0&wait=60")).header("X-API-Key", &bob.key).send();
@@ -70,7 +70,7 @@ async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut desk
     soon(serving).await.unwrap();
 }
 
-async fn mail_is_there_after_the_office_opens_again(mut desk: Desk) {
+async fn mail_is_there_after_the_office_opens_again(mut desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.send(&alice, &bob, "Plan", "before").await;
     desk.close().await;
@@ -81,7 +81,7 @@ async fn mail_is_there_after_the_office_opens_again(mut desk: Desk) {
 
 #[tokio::test]
 async fn private_codes_are_withheld_from_the_target() {
-    let desk = Desk::sqlite_with(Config { private_codes: true, ..Config::default() }).await;
+    let desk = TestServer::sqlite_with(Config { private_codes: true, ..Config::default() }).await;
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let mut socket = desk.live(&bob).await;
     let code = desk.ask(&alice, &bob).await;
@@ -94,7 +94,7 @@ async fn private_codes_are_withheld_from_the_target() {
 #[tokio::test]
 async fn an_expired_code_is_gone_and_the_pair_can_ask_again() {
     let config = Config { code_ttl: std::time::Duration::ZERO, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let code = desk.ask(&alice, &bob).await;
     desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(410, "gone");
@@ -105,7 +105,7 @@ async fn an_expired_code_is_gone_and_the_pair_can_ask_again() {
 async fn pages_of_other_origins_may_call_only_where_set() {
     let origin = "https://app.example.com";
     let ask = async |origins: Vec<String>| {
-        let desk = Desk::sqlite_with(Config { cors_origins: origins, ..Config::default() }).await;
+        let desk = TestServer::sqlite_with(Config { cors_origins: origins, ..Config::default() }).await;
         let request = desk.http.get(desk.url("/health/live")).header("Origin", origin);
         desk.request(request).await
     };

@@ -3,9 +3,9 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
-async fn a_transcript_of_another_is_named_by_its_owner(desk: Desk) {
+async fn a_transcript_of_another_is_named_by_its_owner(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mallory = desk.register("mallory-agent").await;
     let line = json!({"role": "assistant", "sender": "bob-agent", "author": "bob-agent", "content": "I agree"});
@@ -27,7 +27,7 @@ async fn a_transcript_of_another_is_named_by_its_owner(desk: Desk) {
     assert_eq!(authors, ["alice-agent", "bob-agent"], "whatever the line says");
 }
 
-async fn members_are_removed_and_leave(desk: Desk) {
+async fn members_are_removed_and_leave(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.post(&alice, "/groups", json!({"name": "crew"})).await.expect(201);
     let member = json!({"agent_name": "bob-agent"});
@@ -42,7 +42,7 @@ async fn members_are_removed_and_leave(desk: Desk) {
     assert_eq!(desk.post(&alice, "/groups/crew/leave", json!({})).await.expect(200)["owner"], "bob-agent");
 }
 
-async fn names_are_compared_without_case_and_some_are_reserved(desk: Desk) {
+async fn names_are_compared_without_case_and_some_are_reserved(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let register =
         async |name: &str| desk.call(Method::POST, "/agents/register", None, Some(&json!({"name": name}))).await;
@@ -58,7 +58,7 @@ async fn names_are_compared_without_case_and_some_are_reserved(desk: Desk) {
     assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
 }
 
-async fn of_a_chain_others_tasks_show_their_state_alone(desk: Desk) {
+async fn of_a_chain_others_tasks_show_their_state_alone(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.connect(&bob, &carol).await;
@@ -72,7 +72,7 @@ async fn of_a_chain_others_tasks_show_their_state_alone(desk: Desk) {
     assert_eq!(chain["tasks"][1]["owner"], "bob-agent");
 }
 
-async fn a_blocked_agent_writes_no_more_by_task_updates(desk: Desk) {
+async fn a_blocked_agent_writes_no_more_by_task_updates(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = json!({"to": "bob-agent", "subject": "Work", "content": "x", "kind": "task"});
     let sent = desk.post(&alice, "/messages/send", body).await.expect(201);

@@ -4,14 +4,14 @@ use amb_core::Quotas;
 use amb_server::Config;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::test_server::TestServer;
 
 fn two_messages() -> Config {
     let quotas = Quotas { agent_messages: Some(2), agent_bytes: Some(1_000), ..Quotas::NONE };
     Config { rate_limits: None, quotas, ..Config::default() }
 }
 
-async fn what_exceeds_a_quota_is_507_and_names_the_limit(desk: Desk) {
+async fn what_exceeds_a_quota_is_507_and_names_the_limit(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let body = |text: &str| json!({"to": bob.name, "subject": "Plan", "content": text});
     desk.post(&alice, "/messages/send", body("é")).await.expect(201);
@@ -32,10 +32,10 @@ async fn what_exceeds_a_quota_is_507_and_names_the_limit(desk: Desk) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_exceeds_a_quota_on_sqlite_is_507_and_names_the_limit() {
-    what_exceeds_a_quota_is_507_and_names_the_limit(Desk::sqlite_with(two_messages()).await).await;
+    what_exceeds_a_quota_is_507_and_names_the_limit(TestServer::sqlite_with(two_messages()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_exceeds_a_quota_on_postgres_is_507_and_names_the_limit() {
-    what_exceeds_a_quota_is_507_and_names_the_limit(Desk::postgres_with(two_messages()).await).await;
+    what_exceeds_a_quota_is_507_and_names_the_limit(TestServer::postgres_with(two_messages()).await).await;
 }

@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::{Answer, Desk};
+use crate::test_server::{Answer, TestServer};
 
 async fn at_once<F: Future<Output = Answer>>(all: impl Iterator<Item = F>) -> Vec<Answer> {
     futures_util::stream::iter(all).buffer_unordered(64).collect().await
@@ -16,7 +16,7 @@ fn statuses(answers: &[Answer]) -> (usize, Vec<u16>) {
     (won, lost.map(|answer| answer.status.as_u16()).collect())
 }
 
-async fn a_name_registered_fifty_times_at_once_has_one_winner(desk: Desk) {
+async fn a_name_registered_fifty_times_at_once_has_one_winner(desk: TestServer) {
     let body = json!({"name": "wanted"});
     let tries = (0..50).map(|_| desk.call(Method::POST, "/agents/register", None, Some(&body)));
     let (won, lost) = statuses(&at_once(tries).await);
@@ -24,7 +24,7 @@ async fn a_name_registered_fifty_times_at_once_has_one_winner(desk: Desk) {
     assert!(lost.iter().all(|status| *status == 409), "{lost:?}");
 }
 
-async fn requests_at_once_make_one_pending_row(desk: Desk) {
+async fn requests_at_once_make_one_pending_row(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let body = json!({"target_agent_name": bob.name});
     let (won, lost) =
@@ -35,7 +35,7 @@ async fn requests_at_once_make_one_pending_row(desk: Desk) {
     assert_eq!(inbox["pending_connections"].as_array().unwrap().len(), 1);
 }
 
-async fn a_hundred_approvals_of_one_code_make_one_connection(desk: Desk) {
+async fn a_hundred_approvals_of_one_code_make_one_connection(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let body = json!({"verification_code": desk.ask(&alice, &bob).await});
     let (won, lost) = statuses(&at_once((0..100).map(|_| desk.post(&bob, "/connections/approve", body.clone()))).await);
@@ -43,7 +43,7 @@ async fn a_hundred_approvals_of_one_code_make_one_connection(desk: Desk) {
     assert!(lost.iter().all(|status| *status == 404), "{lost:?}");
 }
 
-async fn a_subject_sent_at_once_from_both_sides_makes_one_session(desk: Desk) {
+async fn a_subject_sent_at_once_from_both_sides_makes_one_session(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let send = |number: usize| {
         let (from, to) = if number.is_multiple_of(2) { (&alice, &bob) } else { (&bob, &alice) };

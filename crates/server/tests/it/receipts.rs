@@ -3,15 +3,15 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Desk, soon};
+use crate::test_server::{Agent, TestServer, soon};
 
-pub(crate) async fn state(desk: &Desk, sender: &Agent, sent: &Value) -> String {
+pub(crate) async fn state(desk: &TestServer, sender: &Agent, sent: &Value) -> String {
     let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
     let message = desk.get(sender, &path).await.expect(200);
     message["receipts"][0]["state"].as_str().unwrap().to_owned()
 }
 
-pub(crate) async fn until(desk: &Desk, sender: &Agent, sent: &Value, wanted: &str) {
+pub(crate) async fn until(desk: &TestServer, sender: &Agent, sent: &Value, wanted: &str) {
     soon(async {
         while state(desk, sender, sent).await != wanted {
             tokio::task::yield_now().await;
@@ -20,7 +20,7 @@ pub(crate) async fn until(desk: &Desk, sender: &Agent, sent: &Value, wanted: &st
     .await;
 }
 
-async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: Desk) {
+async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     assert_eq!(state(&desk, &alice, &sent).await, "queued");
@@ -40,7 +40,7 @@ async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: Desk) {
     reading.abort();
 }
 
-async fn a_socket_that_named_no_cursor_hears_answers_and_no_receipts(desk: Desk) {
+async fn a_socket_that_named_no_cursor_hears_answers_and_no_receipts(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
@@ -55,7 +55,7 @@ async fn a_socket_that_named_no_cursor_hears_answers_and_no_receipts(desk: Desk)
     reading.abort();
 }
 
-async fn a_poll_that_comes_back_says_that_the_page_before_arrived(desk: Desk) {
+async fn a_poll_that_comes_back_says_that_the_page_before_arrived(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     let page = desk.get(&bob, "/events?since=0").await.expect(200);
@@ -64,7 +64,7 @@ async fn a_poll_that_comes_back_says_that_the_page_before_arrived(desk: Desk) {
     until(&desk, &alice, &sent, "delivered").await;
 }
 
-async fn a_page_that_nobody_came_back_for_is_not_delivered(desk: Desk) {
+async fn a_page_that_nobody_came_back_for_is_not_delivered(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let lost = desk.send(&alice, &bob, "Plan", "lost on its way").await;
     let poll = async |since: &Value| desk.get(&bob, &format!("/events?since={since}")).await.expect(200);
@@ -88,7 +88,7 @@ async fn a_page_that_nobody_came_back_for_is_not_delivered(desk: Desk) {
     until(&desk, &alice, &lost, "delivered").await;
 }
 
-async fn all_of_a_long_backlog_is_delivered(desk: Desk) {
+async fn all_of_a_long_backlog_is_delivered(desk: TestServer) {
     const MANY: usize = 1_300;
     let (alice, bob) = desk.pair().await;
     let desk = std::sync::Arc::new(desk);
@@ -116,7 +116,7 @@ async fn all_of_a_long_backlog_is_delivered(desk: Desk) {
     reading.abort();
 }
 
-async fn acknowledging_marks_as_read_once(desk: Desk) {
+async fn acknowledging_marks_as_read_once(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     let ids = json!({"message_ids": [sent["message_id"]]});
@@ -127,7 +127,7 @@ async fn acknowledging_marks_as_read_once(desk: Desk) {
     desk.post(&bob, "/messages/ack", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
 }
 
-async fn a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state(desk: Desk) {
+async fn a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     let ids = json!({"message_ids": [sent["message_id"]]});
@@ -143,7 +143,7 @@ async fn a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state(desk: Desk) {
     desk.post(&bob, "/messages/rung", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
 }
 
-async fn a_claimed_message_is_held_by_one_consumer(desk: Desk) {
+async fn a_claimed_message_is_held_by_one_consumer(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let first = desk.send(&alice, &bob, "Plan", "first").await;
     let urgent = json!({"to": bob.name, "subject": "Plan", "content": "second", "priority": "urgent"});
@@ -168,7 +168,7 @@ async fn a_claimed_message_is_held_by_one_consumer(desk: Desk) {
     }
 }
 
-async fn messages_are_listed_by_pages(desk: Desk) {
+async fn messages_are_listed_by_pages(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for number in 0..5 {
         desk.send(&alice, &bob, "Plan", &number.to_string()).await;
@@ -205,7 +205,7 @@ crate::on_every_store!(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipts_that_could_not_be_written_are_written_later() {
-    let desk = Desk::postgres().await;
+    let desk = TestServer::postgres().await;
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     let page = desk.get(&bob, "/events?since=0").await.expect(200);

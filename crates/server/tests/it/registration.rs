@@ -4,14 +4,14 @@ use amb_server::{Config, Rate, RateLimits, Registration};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Answer, Desk};
+use crate::test_server::{Answer, TestServer};
 
-async fn desk_with(registration: Registration) -> Desk {
+async fn desk_with(registration: Registration) -> TestServer {
     let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
-    Desk::sqlite_with(Config { registration, rate_limits: Some(limits), ..Config::default() }).await
+    TestServer::sqlite_with(Config { registration, rate_limits: Some(limits), ..Config::default() }).await
 }
 
-async fn register(desk: &Desk, name: &str, token: Option<&str>) -> Answer {
+async fn register(desk: &TestServer, name: &str, token: Option<&str>) -> Answer {
     let mut body = json!({"name": name});
     if let Some(token) = token {
         body["registration_token"] = Value::from(token);

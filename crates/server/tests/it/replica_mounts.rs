@@ -9,7 +9,7 @@ use amb_server::Config;
 use amb_testing::NatsServer;
 use serde_json::json;
 
-use crate::desk::{Desk, Socket, soon};
+use crate::test_server::{Socket, TestServer, soon};
 
 /// Waits until something is so.
 #[track_caller]
@@ -48,7 +48,8 @@ async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
     let coder = resident(root.path()).await;
     let plain =
         Config { rate_limits: None, look_interval: Duration::from_secs(24 * 60 * 60), nats, ..Config::default() };
-    let one = Desk::postgres_with(Config { mounts: vec![root.path().into()], mount_open: true, ..plain.clone() }).await;
+    let one =
+        TestServer::postgres_with(Config { mounts: vec![root.path().into()], mount_open: true, ..plain.clone() }).await;
     let other = one.replica(plain).await;
     one.shows("amb_replicas 2").await;
     other.shows("amb_replicas 2").await;

@@ -10,7 +10,7 @@ use amb_testing::NatsServer;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, Socket, soon};
+use crate::test_server::{Agent, Socket, TestServer, soon};
 
 /// Longer than any test, so that everything arrives by a hint.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -20,8 +20,8 @@ fn config(nats: Option<NatsOptions>) -> Config {
 }
 
 /// Two offices on one database that know of each other.
-async fn two(config: Config) -> (Desk, Desk) {
-    let one = Desk::postgres_with(config.clone()).await;
+async fn two(config: Config) -> (TestServer, TestServer) {
+    let one = TestServer::postgres_with(config.clone()).await;
     let other = one.replica(config).await;
     one.shows("amb_replicas 2").await;
     other.shows("amb_replicas 2").await;
@@ -39,8 +39,8 @@ async fn hears(socket: &mut Socket, content: &str) {
 
 /// Sends to and fro; each is heard on the other replica, once.
 async fn both_hear(
-    one: &Desk,
-    other: &Desk,
+    one: &TestServer,
+    other: &TestServer,
     (alice, bob): &(Agent, Agent),
     sockets: &mut (Socket, Socket),
     what: &str,
@@ -137,7 +137,7 @@ async fn hints_that_go_by_nats_spare_the_database() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_hint_told_of_is_found_by_looking() {
-    let desk = Desk::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
+    let desk = TestServer::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
     let pair = desk.pair().await;
     let mut socket = desk.live(&pair.1).await;
     // Written past the office: nobody tells anybody.
@@ -197,7 +197,7 @@ async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
     assert_eq!(of_alice.hear().await["type"], "connection_changed", "others stay, and hear of it");
 }
 
-async fn sockets_of_an_old_key_end_with_its_grace(desk: Desk) {
+async fn sockets_of_an_old_key_end_with_its_grace(desk: TestServer) {
     let (alice, _) = desk.pair().await;
     let mut old = desk.live(&alice).await;
     let rotated = desk.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 1})).await.expect(200);

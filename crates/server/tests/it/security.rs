@@ -8,7 +8,7 @@ use amb_server::Config;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Desk};
+use crate::test_server::{Agent, TestServer};
 
 const BEGIN: &str = "<!-- routes: made by a test; UPDATE_DOCS=1 cargo nextest run -p amb-server security -->\n";
 const END: &str = "<!-- end of routes -->\n";
@@ -30,7 +30,7 @@ struct World {
 }
 
 impl World {
-    async fn new(desk: &Desk, number: usize) -> Self {
+    async fn new(desk: &TestServer, number: usize) -> Self {
         let register = async |role: &str| desk.register(&format!("{role}-{number}")).await;
         let (mut owner, peer) = (register("owner").await, register("peer").await);
         let (stranger, asker) = (register("stranger").await, register("asker").await);
@@ -121,13 +121,13 @@ impl World {
     }
 }
 
-async fn ask(desk: &Desk, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> String {
+async fn ask(desk: &TestServer, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> String {
     let method: Method = method.to_uppercase().parse().unwrap();
     desk.call(method, path, key, body).await.status.as_u16().to_string()
 }
 
 /// How a socket with this key ends, or that it stays.
-async fn socket(desk: &Desk, key: Option<&str>) -> String {
+async fn socket(desk: &TestServer, key: Option<&str>) -> String {
     let mut socket = desk.socket(&key.map(|key| format!("?api_key={key}")).unwrap_or_default()).await;
     match tokio::time::timeout(Duration::from_secs(2), socket.hear_out()).await {
         Ok((_, frame)) => format!("101, closed with {}", u16::from(frame.unwrap().code)),
@@ -138,7 +138,7 @@ async fn socket(desk: &Desk, key: Option<&str>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_of_routes_and_keys_in_security_md_is_what_the_office_answers() {
     let config = Config { rate_limits: None, ws_auth_timeout: Duration::from_millis(100), ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     let mut table = String::from(
         "| route | no key | wrong key | another agent's | ended | in its grace |\n|---|---|---|---|---|---|\n",

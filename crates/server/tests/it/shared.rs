@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
-async fn a_transcript_is_shared_with_whom_its_owner_says(desk: Desk) {
+async fn a_transcript_is_shared_with_whom_its_owner_says(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let line = |id: &str| json!({"role": "user", "content": "hello", "sender": "ann", "message_id": id});
     let path = "/transcripts/feishu:oc_1";
@@ -24,7 +24,7 @@ async fn a_transcript_is_shared_with_whom_its_owner_says(desk: Desk) {
     desk.get(&bob, &format!("{path}?limit=0")).await.problem(422, "invalid");
 }
 
-async fn a_search_finds_ones_own_mail_and_nobody_elses(desk: Desk) {
+async fn a_search_finds_ones_own_mail_and_nobody_elses(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     desk.send(&alice, &bob, "Harvest", "the apples are ripe").await;
@@ -46,7 +46,7 @@ async fn a_search_finds_ones_own_mail_and_nobody_elses(desk: Desk) {
     desk.get(&bob, "/search?q=x&after=yesterday").await.problem(422, "invalid");
 }
 
-async fn one_message_goes_to_several_or_to_none(desk: Desk) {
+async fn one_message_goes_to_several_or_to_none(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.register("carol-agent").await;
     let body = json!({"to": ["bob-agent", "carol-agent"], "subject": "All", "content": "hello all"});
@@ -62,7 +62,7 @@ async fn one_message_goes_to_several_or_to_none(desk: Desk) {
     desk.post(&alice, "/messages/send-many", nobody).await.problem(422, "invalid");
 }
 
-async fn a_group_hears_what_is_sent_to_its_name_once_each_agreed(desk: Desk) {
+async fn a_group_hears_what_is_sent_to_its_name_once_each_agreed(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.post(&alice, "/groups", json!({"name": "team-a"})).await.expect(201);
     desk.post(&alice, "/groups", json!({"name": "team-a"})).await.problem(409, "conflict");

@@ -11,9 +11,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
-use crate::desk::{Desk, Socket, soon};
+use crate::test_server::{Socket, TestServer, soon};
 
-async fn a_bad_key_is_closed_with_4001(desk: Desk) {
+async fn a_bad_key_is_closed_with_4001(desk: TestServer) {
     let wrong = format!("amb_{}", "0".repeat(64));
     for key in ["", "x", wrong.as_str()] {
         let mut socket = desk.socket(&format!("?api_key={key}")).await;
@@ -24,7 +24,7 @@ async fn a_bad_key_is_closed_with_4001(desk: Desk) {
     assert_eq!(socket.closed().await.0, 4001);
 }
 
-async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: Desk) {
+async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut request = format!("ws://{}/ws", desk.host).into_client_request().unwrap();
     request.headers_mut().insert("X-API-Key", bob.key.parse().unwrap());
@@ -50,11 +50,11 @@ async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: Desk) {
 #[tokio::test]
 async fn a_socket_without_a_key_is_closed_with_4000() {
     let config = Config { ws_auth_timeout: Duration::from_millis(50), ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     assert_eq!(desk.socket("").await.closed().await.0, 4000);
 }
 
-async fn every_kind_of_event_is_pushed(desk: Desk) {
+async fn every_kind_of_event_is_pushed(desk: TestServer) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
     let code = desk.ask(&alice, &bob).await;
@@ -75,7 +75,7 @@ async fn every_kind_of_event_is_pushed(desk: Desk) {
     assert_eq!(approved, expected);
 }
 
-async fn several_sockets_of_one_agent_all_hear(desk: Desk) {
+async fn several_sockets_of_one_agent_all_hear(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut sockets = vec![desk.live(&bob).await, desk.live(&bob).await, desk.live(&bob).await];
     desk.send(&alice, &bob, "Plan", "one").await;
@@ -92,7 +92,7 @@ async fn several_sockets_of_one_agent_all_hear(desk: Desk) {
     }
 }
 
-async fn without_since_only_what_happens_from_now_on_is_heard(desk: Desk) {
+async fn without_since_only_what_happens_from_now_on_is_heard(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     desk.send(&alice, &bob, "Plan", "before").await;
     let mut socket = desk.live(&bob).await;
@@ -100,7 +100,7 @@ async fn without_since_only_what_happens_from_now_on_is_heard(desk: Desk) {
     assert_eq!(socket.hear().await["content"], "after");
 }
 
-async fn what_is_sent_after_the_handshake_is_heard(desk: Desk) {
+async fn what_is_sent_after_the_handshake_is_heard(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for _ in 0..20 {
         let mut socket = desk.socket(&format!("?api_key={}", bob.key)).await;
@@ -109,7 +109,7 @@ async fn what_is_sent_after_the_handshake_is_heard(desk: Desk) {
     }
 }
 
-async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(desk: Desk) {
+async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(desk: TestServer) {
     const MESSAGES: usize = 300;
     let (alice, bob) = desk.pair().await;
     let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
@@ -137,7 +137,7 @@ async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubl
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
 }
 
-async fn what_a_client_says_is_answered_and_never_fatal(desk: Desk) {
+async fn what_a_client_says_is_answered_and_never_fatal(desk: TestServer) {
     let bob = desk.register("bob-agent").await;
     let mut socket = desk.live(&bob).await;
     for odd in ["", "ping", "[]", "{}", r#"{"type":"send"}"#, r#"{"type":"auth","api_key":"x"}"#] {
@@ -152,7 +152,7 @@ async fn what_a_client_says_is_answered_and_never_fatal(desk: Desk) {
     assert_eq!(socket.closed().await.0, 1009);
 }
 
-async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(desk: Desk) {
+async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(desk: TestServer) {
     let bob = desk.register("bob-agent").await;
     let wrong = [
         (Data::Text, vec![0xff, 0xfe], 1007),
@@ -168,7 +168,7 @@ async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(desk: Desk) {
     }
 }
 
-async fn a_goodbye_in_the_middle_of_a_backlog_is_answered(desk: Desk) {
+async fn a_goodbye_in_the_middle_of_a_backlog_is_answered(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     for number in 0..100 {
         desk.send(&alice, &bob, "Plan", &number.to_string()).await;
@@ -197,7 +197,7 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
         ws_ping_timeout: Duration::from_secs(1),
         ..Config::default()
     };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let bob = desk.register("bob-agent").await;
     let mut alive = desk.live(&bob).await;
     // Reading answers the pings; many intervals later the socket is still there.
@@ -222,7 +222,7 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
     let config = Config { ws_slow_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let (alice, bob) = desk.pair().await;
     let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
     let mut slow = desk.live(&bob).await;
@@ -257,7 +257,7 @@ async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
     }
 }
 
-async fn a_plain_request_is_told_to_upgrade(desk: Desk) {
+async fn a_plain_request_is_told_to_upgrade(desk: TestServer) {
     let answer = desk.call(Method::GET, "/ws", None, None).await;
     assert_eq!(answer.headers["upgrade"], "websocket");
     answer.problem(426, "upgrade_required");

@@ -4,8 +4,8 @@ use amb_server::Config;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk, Socket};
 use crate::household::agent;
+use crate::test_server::{Agent, Answer, Socket, TestServer};
 
 /// A household: its person, and two agents.
 struct Home {
@@ -14,7 +14,7 @@ struct Home {
     writer: Agent,
 }
 
-impl Desk {
+impl TestServer {
     async fn home(&self) -> Home {
         let owner = self.found().await;
         let ann = agent(&self.try_person(Some(&owner), "ann").await.expect(201));
@@ -38,7 +38,7 @@ async fn is_silent(socket: &mut Socket) -> bool {
     socket.hear().await == json!({"type": "pong"})
 }
 
-async fn a_paused_agent_is_left_alone(desk: Desk) {
+async fn a_paused_agent_is_left_alone(desk: TestServer) {
     let Home { ann, coder, writer } = desk.home().await;
     let mut live = desk.live(&coder).await;
     let paused = desk.act(&ann, "/household/members/coder/pause").await.expect(200);
@@ -94,17 +94,17 @@ async fn a_paused_agent_is_left_alone(desk: Desk) {
 
 #[tokio::test]
 async fn a_paused_agent_is_left_alone_on_sqlite() {
-    a_paused_agent_is_left_alone(Desk::sqlite().await).await;
+    a_paused_agent_is_left_alone(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn a_paused_agent_is_left_alone_on_postgres() {
-    a_paused_agent_is_left_alone(Desk::postgres().await).await;
+    a_paused_agent_is_left_alone(TestServer::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_paused_at_one_replica_gets_nothing_at_the_other() {
-    let one = Desk::postgres().await;
+    let one = TestServer::postgres().await;
     let other = one.replica(Config { rate_limits: None, ..Config::default() }).await;
     let Home { ann, coder, writer } = one.home().await;
     let mut live = other.live(&coder).await;
@@ -120,7 +120,7 @@ async fn an_agent_paused_at_one_replica_gets_nothing_at_the_other() {
     }
 }
 
-async fn a_person_ends_cancels_and_reassigns(desk: Desk) {
+async fn a_person_ends_cancels_and_reassigns(desk: TestServer) {
     let Home { ann, coder, writer } = desk.home().await;
     let stranger = desk.register("stranger").await;
     let task = desk.give(&coder, &writer, "Build").await;
@@ -176,10 +176,10 @@ async fn a_person_ends_cancels_and_reassigns(desk: Desk) {
 
 #[tokio::test]
 async fn a_person_ends_cancels_and_reassigns_on_sqlite() {
-    a_person_ends_cancels_and_reassigns(Desk::sqlite().await).await;
+    a_person_ends_cancels_and_reassigns(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn a_person_ends_cancels_and_reassigns_on_postgres() {
-    a_person_ends_cancels_and_reassigns(Desk::postgres().await).await;
+    a_person_ends_cancels_and_reassigns(TestServer::postgres().await).await;
 }

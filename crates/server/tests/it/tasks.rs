@@ -4,20 +4,20 @@ use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Answer, Desk};
+use crate::test_server::{Agent, Answer, TestServer};
 
-async fn give(desk: &Desk, from: &Agent, to: &Agent, more: Value) -> Value {
+async fn give(desk: &TestServer, from: &Agent, to: &Agent, more: Value) -> Value {
     let mut body = json!({"to": to.name, "subject": "Work", "content": "do it", "kind": "task"});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     desk.post(from, "/messages/send", body).await.expect(201)
 }
 
-async fn set(desk: &Desk, agent: &Agent, sent: &Value, state: &str) -> Answer {
+async fn set(desk: &TestServer, agent: &Agent, sent: &Value, state: &str) -> Answer {
     let path = format!("/tasks/{}/state", sent["task"]["id"].as_str().unwrap());
     desk.post(agent, &path, json!({"state": state, "note": "so it is"})).await
 }
 
-async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: Desk) {
+async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut to_alice = desk.live(&alice).await;
     let sent = give(&desk, &alice, &bob, json!({"callback": {"channel": "feishu", "chat_id": "c1"}})).await;
@@ -47,7 +47,7 @@ async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: D
     assert_eq!(chain["tasks"][0]["id"], sent["task"]["id"]);
 }
 
-async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(desk: Desk) {
+async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let mut tasks = Vec::new();
     for _ in 0..50 {
@@ -62,7 +62,7 @@ async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(desk: De
     assert_eq!(current["tasks"].as_array().unwrap().len(), 3);
 }
 
-async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(desk: Desk) {
+async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(desk: TestServer) {
     let (alice, bob) = desk.pair().await;
     let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
     let soon = amb_core::Timestamp::now().checked_add(std::time::Duration::from_millis(1_500)).unwrap();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/certificate").join(name)
@@ -19,7 +19,7 @@ fn file(name: &str) -> PathBuf {
 #[tokio::test]
 async fn an_office_with_a_certificate_speaks_tls() {
     let files = TlsFiles { certificate: file("certificate.pem"), key: file("key.pem") };
-    let desk = Desk::sqlite_with(Config { tls: Some(files.clone()), ..Config::default() }).await;
+    let desk = TestServer::sqlite_with(Config { tls: Some(files.clone()), ..Config::default() }).await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&files.certificate).unwrap()).unwrap();
     let client = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -34,7 +34,7 @@ async fn an_office_with_a_certificate_speaks_tls() {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_there_is_named() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tls = Some(TlsFiles { certificate: file("nowhere.pem"), key: file("key.pem") });
     let config = Config { tls, ..Config::default() };

@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::desk::{Desk, soon};
+use crate::test_server::{TestServer, soon};
 
 #[tokio::test]
 async fn a_page_that_rebinds_its_name_registers_nobody() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let register = |host: &str, origin: Option<&str>, name: &str| {
         let mut request =
             desk.http.post(desk.url("/agents/register")).header("Host", host).json(&json!({"name": name}));
@@ -33,7 +33,7 @@ async fn a_page_that_rebinds_its_name_registers_nobody() {
 
 #[tokio::test]
 async fn a_listener_on_all_addresses_is_as_strict_where_it_is_reached_by_loopback() {
-    let mut desk = Desk::sqlite().await;
+    let mut desk = TestServer::sqlite().await;
     desk.close().await;
     desk.start_on("0.0.0.0:0", Config::default()).await;
     let (_, port) = desk.host.split_once(':').unwrap();
@@ -45,7 +45,7 @@ async fn a_listener_on_all_addresses_is_as_strict_where_it_is_reached_by_loopbac
 #[tokio::test]
 async fn a_host_can_be_allowed() {
     let config = Config { allowed_hosts: vec!["office.example".to_owned()], ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let ask = |host: &str| desk.request(desk.http.get(desk.url("/health/live")).header("Host", host));
     ask("office.example").await.expect(200);
     ask("other.example").await.problem(403, "host_not_allowed");
@@ -54,7 +54,7 @@ async fn a_host_can_be_allowed() {
 #[tokio::test]
 async fn a_socket_of_a_foreign_page_is_refused() {
     use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let bob = desk.register("bob-agent").await;
     let connect = async |origin: Option<&str>| {
         let mut request = format!("ws://{}/ws?api_key={}", desk.host, bob.key).into_client_request().unwrap();
@@ -73,7 +73,7 @@ async fn a_socket_of_a_foreign_page_is_refused() {
 
 #[tokio::test]
 async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let request = desk.http.post(desk.url("/agents/register")).body(r#"{"name":"page"}"#);
     desk.request(request).await.problem(415, "unsupported_media_type");
     let form = "application/x-www-form-urlencoded";
@@ -87,7 +87,7 @@ async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
 #[tokio::test]
 async fn connections_and_requests_under_way_from_one_address_are_limited() {
     let config = Config { connections_per_address: 3, requests_per_address: 1, rate_limits: None, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let bob = desk.register("bob-agent").await;
     let connect = async || TcpStream::connect(&desk.host).await.unwrap();
     let ask = |path: &str| {
@@ -141,7 +141,7 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
 async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_they_live() {
     use tokio_tungstenite::tungstenite::Error;
     let config = Config { connections_per_address: 4, rate_limits: None, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     // The connection of this client is the first of the four.
     let bob = desk.register("bob-agent").await;
     let mut sockets = vec![desk.live(&bob).await, desk.live(&bob).await, desk.live(&bob).await];
@@ -162,7 +162,7 @@ async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_the
 #[tokio::test]
 async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
     let config = Config { requests_per_address: 1, rate_limits: None, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let (alice, bob) = desk.pair().await;
     for _ in 0..4 {
         let parts = json!([{"type": "data", "data": {"k": "x".repeat(900_000)}}]);
@@ -203,7 +203,7 @@ async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut_off() {
     let config = Config { write_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
-    let desk = Desk::sqlite_with(config).await;
+    let desk = TestServer::sqlite_with(config).await;
     let (alice, bob) = desk.pair().await;
     for number in 0..40 {
         desk.send(&alice, &bob, &format!("Plan {number}"), &"x".repeat(10_000)).await;
@@ -221,7 +221,7 @@ async fn a_client_that_never_reads_is_cut_off() {
 
 #[tokio::test]
 async fn a_head_has_at_most_32_kib() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let ask = |size: usize| desk.http.get(desk.url("/health/live")).header("X-Long", "x".repeat(size)).send();
     assert_eq!(soon(ask(30 * 1024)).await.unwrap().status(), 200);
     // Either the refusal is read, or the connection broke while the rest was written.

@@ -8,11 +8,11 @@ use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, SessionId};
 use amb_store::{Agent, Contents, Restored, Result, SqliteStore};
 use amb_testing::SqliteFile;
-use amb_testing::store::Desk;
+use amb_testing::store::TestStore;
 use tempfile::TempDir;
 
-async fn open(file: &SqliteFile) -> Desk {
-    Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
+async fn open(file: &SqliteFile) -> TestStore {
+    TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
 }
 
 async fn backup(file: &SqliteFile, to: &Path, replace: bool) -> Result<Contents> {
@@ -33,7 +33,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 /// An office at work with one message in it, and a copy of it.
 struct Backed {
     file: SqliteFile,
-    desk: Desk,
+    desk: TestStore,
     alice: Agent,
     bob: Agent,
     session: SessionId,

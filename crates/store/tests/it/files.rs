@@ -5,11 +5,11 @@ use std::sync::Arc;
 use amb_core::mailbox::HistoryPage;
 use amb_core::{Code, Draft};
 use amb_store::{PostgresStore, SqliteStore, Store};
-use amb_testing::store::{Desk, at};
+use amb_testing::store::{TestStore, at};
 use amb_testing::{PostgresDatabase, SqliteFile};
 
-async fn open(file: &SqliteFile) -> Desk {
-    Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
+async fn open(file: &SqliteFile) -> TestStore {
+    TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_i
     }
     desk.say(&alice, &bob, "Plan", "two").await;
     desk.close().await;
-    let desk = Desk(Arc::new(SqliteStore::open(&soft).await.unwrap()));
+    let desk = TestStore(Arc::new(SqliteStore::open(&soft).await.unwrap()));
     assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["two", "one"]);
     desk.ready().await.unwrap();
     desk.close().await;
@@ -162,7 +162,7 @@ fn rows(id: impl Fn(u8) -> String, then: &str, rest: &[&str]) -> Vec<String> {
         .collect()
 }
 
-async fn old_mail_works(desk: Desk) {
+async fn old_mail_works(desk: TestStore) {
     let alice = desk.agent_by_name(&"alice".parse().unwrap()).await.unwrap().unwrap();
     let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
     let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
@@ -215,5 +215,5 @@ async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
         client.batch_execute(&sql).await.unwrap();
     }
     drop(client);
-    old_mail_works(Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
+    old_mail_works(TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use amb_core::mailbox::{SearchQuery, TaskFilter};
 use amb_store::{Agent, ExportQuery, MessageQuery, SqliteStore};
 use amb_testing::SqliteFile;
-use amb_testing::store::{Desk, at, name};
+use amb_testing::store::{TestStore, at, name};
 use serde_json::{Value, json};
 
 const AGENTS: [&str; 4] = ["alice", "bob", "carol", "dora"];
 
 /// Everything that agents can see, without changing any of it.
-async fn describe(desk: &Desk) -> Value {
+async fn describe(desk: &TestStore) -> Value {
     while desk.index_mail().await.unwrap() > 0 {}
     let mut all = Vec::new();
     for text in AGENTS {
@@ -40,7 +40,7 @@ async fn describe(desk: &Desk) -> Value {
     Value::Array(all)
 }
 
-async fn messages(desk: &Desk, agent: &Agent, unread: bool, claimed_at: Option<i64>) -> Value {
+async fn messages(desk: &TestStore, agent: &Agent, unread: bool, claimed_at: Option<i64>) -> Value {
     let query = MessageQuery { unread, claimed_at: claimed_at.map(at), limit: 1_000, ..Default::default() };
     let page = desk.messages(agent, query).await.unwrap();
     json!({ "messages": page.messages, "next": page.next })
@@ -54,8 +54,8 @@ fn old_file() -> SqliteFile {
     file
 }
 
-async fn open(file: &SqliteFile) -> Desk {
-    Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
+async fn open(file: &SqliteFile) -> TestStore {
+    TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::Line;
 use amb_core::{Code, Draft, TaskState};
 use amb_store::{Agent, Copied, ExportQuery, PostgresStore, Result, SqliteStore, copy_to_postgres};
-use amb_testing::store::{Desk, at, name};
+use amb_testing::store::{TestStore, at, name};
 use amb_testing::{PostgresDatabase, SqliteFile};
 
 async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: bool) -> Result<Copied> {
@@ -17,7 +17,7 @@ async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: boo
 /// An office with two agents and some mail, closed.
 async fn small_office() -> (SqliteFile, Agent, Agent) {
     let file = SqliteFile::fresh();
-    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let (alice, bob) = desk.pair().await;
     desk.say(&alice, &bob, "Plan", "one").await;
     desk.close().await;
@@ -45,7 +45,7 @@ async fn a_target_with_something_else_in_it_is_refused() {
     assert!(refused.detail().contains("something else"), "{refused}");
 
     let lived_in = PostgresDatabase::fresh().await;
-    let desk = Desk(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
     let working = move_it(&file, &lived_in, true).await.unwrap_err();
     assert!(working.detail().contains("stop it"), "{working}");
     let carol = desk.enter("carol").await;
@@ -54,7 +54,7 @@ async fn a_target_with_something_else_in_it_is_refused() {
     lived_in.alone().await;
     let refused = move_it(&file, &lived_in, true).await.unwrap_err();
     assert!(refused.detail().contains("agents of its own"), "{refused}");
-    let desk = Desk(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
     assert_eq!(desk.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is as it was");
     desk.close().await;
 }
@@ -64,26 +64,26 @@ async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
     let (file, alice, bob) = small_office().await;
     let database = PostgresDatabase::fresh().await;
     begin_to_move(&file, &database).await;
-    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let sent = desk.say(&alice, &bob, "Plan", "two").await.answer;
     desk.close().await;
     let refused = move_it(&file, &database, false).await.unwrap_err();
     assert_eq!(refused.code(), Code::Conflict);
     assert!(refused.detail().contains("--start-over"), "{refused}");
     move_it(&file, &database, true).await.unwrap();
-    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["two", "one"]);
     desk.say(&alice, &bob, "Plan", "three").await;
     desk.close().await;
     drop(desk);
     database.alone().await;
     // The old file again, after a word more: what lives in PostgreSQL is not touched.
-    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     desk.say(&alice, &bob, "Plan", "astray").await;
     desk.close().await;
     let refused = move_it(&file, &database, true).await.unwrap_err();
     assert!(refused.detail().contains("finished move"), "{refused}");
-    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["three", "two", "one"]);
     desk.close().await;
 }
@@ -105,7 +105,7 @@ async fn a_copy_that_is_not_the_same_is_found_out() {
 #[tokio::test]
 async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let file = SqliteFile::fresh();
-    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -156,7 +156,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let again = move_it(&file, &database, true).await.unwrap();
     assert_eq!(again, copied, "a finished copy is found to be one");
 
-    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!((desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap()), before);
     assert_eq!(desk.export(&carol, all).await.unwrap(), exported);
     assert_eq!(desk.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");

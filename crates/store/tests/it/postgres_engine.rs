@@ -8,14 +8,14 @@ use std::time::Duration;
 use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, Draft, Timestamp};
 use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
-use amb_testing::store::{Desk, at};
+use amb_testing::store::{TestStore, at};
 use amb_testing::{OwnCluster, PostgresDatabase};
 
-async fn open(database: &PostgresDatabase) -> Desk {
-    Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
+async fn open(database: &PostgresDatabase) -> TestStore {
+    TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
 }
 
-async fn fresh() -> (PostgresDatabase, Desk) {
+async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
     let desk = open(&database).await;
     (database, desk)
@@ -166,7 +166,7 @@ async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
 async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
     let cluster = OwnCluster::plain();
     let url = format!("postgres://mailbox@127.0.0.1:{}/postgres", cluster.port);
-    let desk = Desk(Arc::new(PostgresStore::open(&url).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&url).await.unwrap()));
     let (alice, bob) = desk.pair().await;
     let before = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number().unwrap();
     tokio::task::block_in_place(|| cluster.recover());

@@ -10,14 +10,14 @@ use amb_core::transcript::Line;
 use amb_core::{AgentName, Code, Draft, TaskState};
 use amb_store::{Agent, Ask, PostgresStore, StoreError};
 use amb_testing::PostgresDatabase;
-use amb_testing::store::{Desk, at, hash_of, name};
+use amb_testing::store::{TestStore, at, hash_of, name};
 use tokio::task::JoinHandle;
 
-async fn open(database: &PostgresDatabase) -> Desk {
-    Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
+async fn open(database: &PostgresDatabase) -> TestStore {
+    TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
 }
 
-async fn fresh() -> (PostgresDatabase, Desk) {
+async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
     let desk = open(&database).await;
     (database, desk)
@@ -66,7 +66,7 @@ where
 }
 
 /// Alice's group of bob and carol, who joined, and dave, who was invited.
-async fn crew(desk: &Desk) -> [Agent; 4] {
+async fn crew(desk: &TestStore) -> [Agent; 4] {
     let (alice, bob) = desk.pair().await;
     let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
     desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
@@ -217,7 +217,7 @@ fn shouted(name: &AgentName) -> AgentName {
 
 const ROUNDS: usize = 40;
 
-async fn send(desk: Desk, me: Agent, peers: Vec<Agent>) {
+async fn send(desk: TestStore, me: Agent, peers: Vec<Agent>) {
     for round in 0..ROUNDS {
         let to: Vec<_> = peers.iter().map(|peer| peer.name.clone()).collect();
         let draft = Draft::text(peers[round % 3].name.clone(), "Plan", "x");
@@ -240,7 +240,7 @@ async fn send(desk: Desk, me: Agent, peers: Vec<Agent>) {
     }
 }
 
-async fn claim(desk: Desk, me: Agent) {
+async fn claim(desk: TestStore, me: Agent) {
     for round in 0..ROUNDS {
         let request = ClaimRequest { limit: 20, urgent_first: round % 2 == 0, lease: Duration::from_secs(1) };
         let taken = desk.claim(&me, request, at(round as i64)).await.unwrap().answer;
@@ -255,7 +255,7 @@ async fn claim(desk: Desk, me: Agent) {
 }
 
 /// As a socket does.
-async fn deliver(desk: Desk, me: Agent) {
+async fn deliver(desk: TestStore, me: Agent) {
     for _ in 0..ROUNDS {
         let head = desk.event_head(me.key).await.unwrap();
         desk.delivered(&me, 0, head, at(3)).await.unwrap();
@@ -264,7 +264,7 @@ async fn deliver(desk: Desk, me: Agent) {
 }
 
 /// Tasks in both directions, moved by whoever was given them.
-async fn work(desk: Desk, me: Agent, peer: Agent) {
+async fn work(desk: TestStore, me: Agent, peer: Agent) {
     for round in 0..ROUNDS / 2 {
         let given = desk.send(&me, Draft::task(shouted(&peer.name), "Work", "x"), at(1)).await.unwrap().answer;
         let task = given.task.unwrap().id;
@@ -275,7 +275,7 @@ async fn work(desk: Desk, me: Agent, peer: Agent) {
 }
 
 /// Agents that come, are connected with everybody, block them or are removed.
-async fn come_and_go(desk: Desk, me: usize, all: Vec<Agent>) {
+async fn come_and_go(desk: TestStore, me: usize, all: Vec<Agent>) {
     for round in 0..4 {
         let text = format!("guest{me}-{round}");
         let guest = desk.enter(&text).await;

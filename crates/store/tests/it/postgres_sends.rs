@@ -5,11 +5,11 @@ use std::sync::Arc;
 use amb_core::Draft;
 use amb_store::{Agent, PostgresStore};
 use amb_testing::PostgresDatabase;
-use amb_testing::store::{Desk, at};
+use amb_testing::store::{TestStore, at};
 
-async fn fresh() -> (PostgresDatabase, Desk) {
+async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     (database, desk)
 }
 

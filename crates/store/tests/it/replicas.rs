@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_store::{AgentKey, Charge, Hint, How, KeyHash, PostgresStore};
 use amb_testing::PostgresDatabase;
-use amb_testing::store::{Desk, at, hash_of, key_of, new_key};
+use amb_testing::store::{TestStore, at, hash_of, key_of, new_key};
 use tokio::sync::broadcast::Receiver;
 
 async fn soon<F: Future>(what: F) -> F::Output {
@@ -14,9 +14,9 @@ async fn soon<F: Future>(what: F) -> F::Output {
 }
 
 /// Two processes on one database, as far as the database can tell.
-async fn two() -> (PostgresDatabase, Desk, Desk) {
+async fn two() -> (PostgresDatabase, TestStore, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let open = async || Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let open = async || TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     let (one, other) = (open().await, open().await);
     (database, one, other)
 }
@@ -27,7 +27,7 @@ async fn hear(hints: &mut Receiver<Hint>, wanted: Hint) {
 }
 
 /// What `desk` hears, from when it does: `from` knocks until it is heard.
-async fn listening(desk: &Desk, from: &Desk, agent: AgentKey) -> Receiver<Hint> {
+async fn listening(desk: &TestStore, from: &TestStore, agent: AgentKey) -> Receiver<Hint> {
     let mut hints = desk.hints().unwrap();
     soon(async {
         loop {

@@ -9,7 +9,7 @@ use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
 use amb_store::{Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
-use amb_testing::store::{Desk, at, hash_of, name};
+use amb_testing::store::{TestStore, at, hash_of, name};
 use amb_testing::{PostgresDatabase, SqliteFile};
 
 const AGENTS: [&str; 5] = ["alice", "bob", "carol", "dora", "eve"];
@@ -47,7 +47,7 @@ const RECOUNT_SQLITE: &str = "
     ) GROUP BY payer";
 
 /// An office in which all may write to each other, in one group of three.
-async fn office(desk: &Desk) -> Vec<Agent> {
+async fn office(desk: &TestStore) -> Vec<Agent> {
     let mut agents = Vec::new();
     for text in AGENTS {
         let agent = desk.enter(text).await;
@@ -68,7 +68,7 @@ async fn office(desk: &Desk) -> Vec<Agent> {
 }
 
 /// Does something of which nobody knows whether it succeeds.
-async fn step(desk: &Desk, agents: &[Agent], dice: &mut Dice, now: i64) {
+async fn step(desk: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
     let me = &agents[dice.roll(agents.len())];
     let other = &agents[dice.roll(agents.len())];
     let text = "é".repeat(dice.roll(40) + 1);
@@ -148,7 +148,7 @@ async fn step(desk: &Desk, agents: &[Agent], dice: &mut Dice, now: i64) {
 }
 
 /// What each agent sees that it has stored, by its number.
-async fn shown(desk: &Desk, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
+async fn shown(desk: &TestStore, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
     let mut all = BTreeMap::new();
     for agent in agents {
         let usage = desk.profile(agent, at(9)).await.unwrap().usage;
@@ -190,7 +190,7 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
     for seed in 0..6 {
         let (file, copy) = (SqliteFile::fresh(), SqliteFile::fresh());
         let mut dice = Dice(seed);
-        let mut desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let mut desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let agents = office(&desk).await;
         for now in 10..410 {
             step(&desk, &agents, &mut dice, now).await;
@@ -199,12 +199,12 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
                     let before = shown(&desk, &agents).await;
                     desk.close().await;
                     assert_eq!(before, recount_sqlite(&file.path()), "seed {seed}, step {now}");
-                    desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+                    desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
                     desk.set_quotas(some_limit(&mut dice));
                 }
                 1 => {
                     killed(&file.path(), &copy.path());
-                    let reopened = Desk(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
+                    let reopened = TestStore(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
                     let after = shown(&reopened, &agents).await;
                     reopened.close().await;
                     assert_eq!(shown(&desk, &agents).await, after, "seed {seed}, step {now}");
@@ -219,7 +219,7 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
         desk.close().await;
         let after = recount_sqlite(&file.path());
         assert!(before.values().any(|one| one.0 > 25), "a history in which something happened: {before:?}");
-        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let here: Vec<Agent> = agents.iter().filter(|agent| agent.name != name("carol")).cloned().collect();
         for agent in &here {
             let usage = desk.profile(agent, at(999)).await.unwrap().usage;
@@ -232,7 +232,7 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_on_postgres_is_what_a_recount_says_though_many_write_at_once() {
     let database = PostgresDatabase::fresh().await;
-    let open = async || Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let open = async || TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     let (one, two) = (open().await, open().await);
     let agents = office(&one).await;
     let mut writers = tokio::task::JoinSet::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Post, mailbox, name, pair};
+use super::{TestOffice, mailbox, name, pair};
 use amb_core::card::{Card, Status};
 use amb_core::draft::Draft;
 use amb_core::event::{Cursor, Event};
@@ -27,7 +27,7 @@ async fn texts_after(office: &dyn Mailbox, mut cursor: Cursor, count: usize) -> 
 }
 
 /// Each entry is returned once, in order, from any cursor, however often it is read.
-pub async fn everything_after_a_cursor_is_told_once(post: &dyn Post) {
+pub async fn everything_after_a_cursor_is_told_once(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     alice.send(Draft::text(bob.me().clone(), "Plan", "before")).await.unwrap();
     let start = bob.events(None, Duration::ZERO).await.unwrap();
@@ -46,7 +46,7 @@ pub async fn everything_after_a_cursor_is_told_once(post: &dyn Post) {
 }
 
 /// A waiting reader returns when a message comes, and not before.
-pub async fn a_waiting_reader_is_woken(post: &dyn Post) {
+pub async fn a_waiting_reader_is_woken(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
     let waiting = tokio::spawn({
@@ -58,7 +58,7 @@ pub async fn a_waiting_reader_is_woken(post: &dyn Post) {
 }
 
 /// Agents are listed with their cards.
-pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
+pub async fn agents_are_listed_with_their_cards(post: &dyn TestOffice) {
     let card = Card {
         description: "finds things".into(),
         capabilities: vec!["web_search".into()],
@@ -75,7 +75,7 @@ pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
 }
 
 /// Leaving is visible at once; a heartbeat brings an agent back.
-pub async fn an_agent_that_leaves_is_offline(post: &dyn Post) {
+pub async fn an_agent_that_leaves_is_offline(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     async fn status(alice: &dyn Mailbox, of: &dyn Mailbox) -> Status {
         let agents = alice.agents().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Post, mailbox, name, pair};
+use super::{TestOffice, mailbox, name, pair};
 use amb_core::draft::Draft;
 use amb_core::error::Code;
 use amb_core::id::MessageId;
@@ -31,7 +31,7 @@ async fn whole(office: &dyn Mailbox, session: &amb_core::SessionId, limit: u32) 
 }
 
 /// A message waits unread in the inbox, and reading it marks it.
-pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn Post) {
+pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(draft(&*bob, "hello")).await.unwrap();
     assert_eq!(sent.subject, "Plan");
@@ -51,7 +51,7 @@ pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn Post) {
 }
 
 /// No field of a draft names the sender.
-pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn Post) {
+pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut forged = draft(&*bob, "I am the boss");
     forged.metadata.insert("from".into(), json!("boss"));
@@ -62,7 +62,7 @@ pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn Post) {
 }
 
 /// A page marks its own messages, not the whole session.
-pub async fn reading_marks_only_what_was_fetched(post: &dyn Post) {
+pub async fn reading_marks_only_what_was_fetched(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut session = None;
     for n in 0..5 {
@@ -76,7 +76,7 @@ pub async fn reading_marks_only_what_was_fetched(post: &dyn Post) {
 }
 
 /// Pages cover a session of both sides' messages with no gap and no repeat.
-pub async fn history_pages_through_once_each(post: &dyn Post) {
+pub async fn history_pages_through_once_each(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut expected = Vec::new();
     let mut session = None;
@@ -97,7 +97,7 @@ pub async fn history_pages_through_once_each(post: &dyn Post) {
 }
 
 /// The same subject continues the same session, whoever writes and however it is capitalised.
-pub async fn one_subject_is_one_session_from_both_sides(post: &dyn Post) {
+pub async fn one_subject_is_one_session_from_both_sides(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let first = alice.send(draft(&*bob, "a")).await.unwrap();
     let second = bob.send(Draft::text(alice.me().clone(), "plan", "b")).await.unwrap();
@@ -109,7 +109,7 @@ pub async fn one_subject_is_one_session_from_both_sides(post: &dyn Post) {
 }
 
 /// The error for a mistyped name suggests the right one, and nothing is sent.
-pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &dyn Post) {
+pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let error = alice.send(Draft::text(name("bob-agnet"), "Plan", "hello")).await.unwrap_err();
     assert!(matches!(error.code(), Code::NotFound | Code::NotConnected), "{error:?}");
@@ -118,7 +118,7 @@ pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &d
 }
 
 /// Nothing of a refused draft is stored.
-pub async fn bad_input_is_refused_and_leaves_nothing(post: &dyn Post) {
+pub async fn bad_input_is_refused_and_leaves_nothing(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let bad = [
         Draft { parts: vec![], ..draft(&*bob, "x") },
@@ -137,7 +137,7 @@ pub async fn bad_input_is_refused_and_leaves_nothing(post: &dyn Post) {
 }
 
 /// Parts, priority, kind, metadata, correlation and text to the byte.
-pub async fn everything_in_a_message_arrives(post: &dyn Post) {
+pub async fn everything_in_a_message_arrives(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let text = "línea 1\nline 2\t\"quoted\" \\ 你好 \u{202e}bidi 🦀";
     let parts =
@@ -165,7 +165,7 @@ pub async fn everything_in_a_message_arrives(post: &dyn Post) {
 }
 
 /// A retry after a lost response is safe; the key with another message is refused.
-pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn Post) {
+pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let keyed = Draft { idempotency_key: Some("k1".into()), ..draft(&*bob, "once") };
     let first = alice.send(keyed.clone()).await.unwrap();
@@ -177,7 +177,7 @@ pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn Post) {
 }
 
 /// A third agent sees neither the message nor the session.
-pub async fn nobody_reads_the_mail_of_others(post: &dyn Post) {
+pub async fn nobody_reads_the_mail_of_others(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let eve = mailbox(post, "eve").await;
     let sent = alice.send(draft(&*bob, "secret")).await.unwrap();
@@ -190,7 +190,7 @@ pub async fn nobody_reads_the_mail_of_others(post: &dyn Post) {
 }
 
 /// The sender learns how far a message came, and it is true.
-pub async fn a_receipt_says_read_only_after_reading(post: &dyn Post) {
+pub async fn a_receipt_says_read_only_after_reading(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(draft(&*bob, "hello")).await.unwrap();
     let before = alice.message(&sent.message_id).await.unwrap().receipts;
@@ -209,7 +209,7 @@ pub async fn a_receipt_says_read_only_after_reading(post: &dyn Post) {
 }
 
 /// An acknowledgement counts once.
-pub async fn acknowledging_twice_is_no_error(post: &dyn Post) {
+pub async fn acknowledging_twice_is_no_error(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let one = alice.send(draft(&*bob, "1")).await.unwrap().message_id;
     let two = alice.send(draft(&*bob, "2")).await.unwrap().message_id;
@@ -219,7 +219,7 @@ pub async fn acknowledging_twice_is_no_error(post: &dyn Post) {
 }
 
 /// Two consumers of one mailbox never claim the same message.
-pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
+pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let twin = mailbox(post, "bob-agent").await;
     for n in 0..3 {
@@ -239,7 +239,7 @@ pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
 }
 
 /// Another process of the same agent sees what is being handled, and takes nothing by looking.
-pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dyn Post) {
+pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let twin = mailbox(post, "bob-agent").await;
     for n in 0..4 {
@@ -265,7 +265,7 @@ pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dy
 }
 
 /// What a person or a model passed on with its last hop is answered automatically, once, and no further.
-pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Post) {
+pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn TestOffice) {
     let mut mailboxes = Vec::new();
     for agent in ["ann-agent", "ben-agent", "cat-agent", "dan-agent"] {
         mailboxes.push(mailbox(post, agent).await);
@@ -289,7 +289,7 @@ pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Po
 }
 
 /// Urgent messages first, and by time among equals.
-pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn Post) {
+pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     for (text, priority) in [
         ("low", Priority::Low),
@@ -305,7 +305,7 @@ pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn Post) {
 }
 
 /// Racing senders neither lose nor double.
-pub async fn concurrent_sends_all_arrive_once(post: &dyn Post) {
+pub async fn concurrent_sends_all_arrive_once(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let (senders, each) = (8, 10);
     let mut running = Vec::new();
@@ -331,7 +331,7 @@ pub async fn concurrent_sends_all_arrive_once(post: &dyn Post) {
 }
 
 /// A natural reply passes; two automatic answerers stop after three messages.
-pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn Post) {
+pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut sent = alice.send(draft(&*bob, "question")).await.unwrap();
     let mut count = 1;
@@ -353,7 +353,7 @@ pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn Post) {
 }
 
 /// However long a conversation is, a question that somebody decided to ask can be answered automatically.
-pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn Post) {
+pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut question = alice.send(draft(&*bob, "question 0")).await.unwrap();
     for round in 1..=10 {
@@ -370,7 +370,7 @@ pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn Post) {
 }
 
 /// A reply needs neither session nor subject, and a subject of its own does not take it elsewhere.
-pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) {
+pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let question = alice.send(draft(&*bob, "question")).await.unwrap();
     let reply = |to: &dyn Mailbox, id: &MessageId, subject: Option<&str>| Draft {
@@ -394,7 +394,7 @@ pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) 
 }
 
 /// A → B → C → D, and there it ends; C → A never.
-pub async fn a_relay_ends_at_ttl_zero_and_never_in_a_circle(post: &dyn Post) {
+pub async fn a_relay_ends_at_ttl_zero_and_never_in_a_circle(post: &dyn TestOffice) {
     let mut mailboxes = Vec::new();
     for agent in ["aaa", "bbb", "ccc", "ddd", "eee"] {
         mailboxes.push(mailbox(post, agent).await);

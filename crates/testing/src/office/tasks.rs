@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Post, mailbox, name, pair};
+use super::{TestOffice, mailbox, name, pair};
 use amb_core::card::{AllowFrom, Card, Status};
 use amb_core::doc::Sent;
 use amb_core::draft::Draft;
@@ -35,7 +35,7 @@ fn state_of(update: &Message) -> TaskState {
 }
 
 /// Pending, accepted, working, completed; the owner is told of each, and the agent is busy in between.
-pub async fn a_task_lives_from_pending_to_completed(post: &dyn Post) {
+pub async fn a_task_lives_from_pending_to_completed(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(task(&*bob, "sort the files")).await.unwrap();
     let id = task_id(&sent);
@@ -68,7 +68,7 @@ pub async fn a_task_lives_from_pending_to_completed(post: &dyn Post) {
 }
 
 /// The next task of an agent with a full quota is rejected at once; the response and the update say why.
-pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn Post) {
+pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn TestOffice) {
     let alice = mailbox(post, "alice").await;
     let bob = post.mailbox(&name("bob-agent"), Card { max_concurrent_tasks: 1, ..Card::default() }).await;
     post.acquaint(&*alice, &*bob).await;
@@ -90,7 +90,7 @@ pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn Post) {
 }
 
 /// A task that is late from the start.
-pub async fn a_task_past_its_deadline_is_rejected_with_its_reason(post: &dyn Post) {
+pub async fn a_task_past_its_deadline_is_rejected_with_its_reason(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() - SignedDuration::from_secs(60);
     let late = alice.send(Draft { deadline: Some(deadline), ..task(&*bob, "yesterday") }).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_task_past_its_deadline_is_rejected_with_its_reason(post: &dyn Pos
 }
 
 /// A sender that is not in `allow_from`.
-pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn Post) {
+pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn TestOffice) {
     let alice = mailbox(post, "alice").await;
     let card = Card { allow_from: AllowFrom(vec!["carol".into()]), ..Card::default() };
     let bob = post.mailbox(&name("bob-agent"), card).await;
@@ -118,7 +118,7 @@ pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn Post)
 }
 
 /// An undelivered task is shown to its sender only.
-pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: &dyn Post) {
+pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() - SignedDuration::from_secs(60);
     let late = alice.send(Draft { deadline: Some(deadline), ..task(&*bob, "a secret") }).await.unwrap();
@@ -136,7 +136,7 @@ pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: 
 }
 
 /// An illegal move is refused, and nobody is told.
-pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
+pub async fn an_illegal_move_changes_nothing(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let id = task_id(&alice.send(task(&*bob, "x")).await.unwrap());
     bob.set_task_state(&id, TaskState::Rejected, Some("cannot".into())).await.unwrap();
@@ -152,7 +152,7 @@ pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
 }
 
 /// Neither the owner nor a stranger moves a task.
-pub async fn only_the_assignee_moves_a_task(post: &dyn Post) {
+pub async fn only_the_assignee_moves_a_task(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let eve = mailbox(post, "eve").await;
     let id = task_id(&alice.send(task(&*bob, "x")).await.unwrap());
@@ -164,7 +164,7 @@ pub async fn only_the_assignee_moves_a_task(post: &dyn Post) {
 }
 
 /// The quota holds under concurrency, and those beyond it are rejected with their reason.
-pub async fn of_many_accepts_at_once_only_the_quota_passes(post: &dyn Post) {
+pub async fn of_many_accepts_at_once_only_the_quota_passes(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut running = Vec::new();
     for n in 0..12 {
@@ -191,7 +191,7 @@ pub async fn of_many_accepts_at_once_only_the_quota_passes(post: &dyn Post) {
 }
 
 /// Failing says why; skipping the states between is allowed.
-pub async fn a_failed_task_tells_its_owner_why(post: &dyn Post) {
+pub async fn a_failed_task_tells_its_owner_why(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let id = task_id(&alice.send(task(&*bob, "impossible")).await.unwrap());
     bob.set_task_state(&id, TaskState::Failed, Some("no such file".into())).await.unwrap();
@@ -201,7 +201,7 @@ pub async fn a_failed_task_tells_its_owner_why(post: &dyn Post) {
 }
 
 /// The callback travels with the task and comes back to the agent that set it.
-pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn Post) {
+pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let callback = Callback {
         channel: Some("feishu".into()),
@@ -220,7 +220,7 @@ pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn Post) 
 }
 
 /// Both sides find one task by its id, nobody else does, and one agent by its name.
-pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn Post) {
+pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let carol = mailbox(post, "carol").await;
     post.acquaint(&*alice, &*carol).await;
@@ -241,7 +241,7 @@ pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn Post) {
 }
 
 /// The owner can tell that an agent has fallen silent.
-pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn Post) {
+pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() + SignedDuration::from_millis(400);
     let sent = alice.send(Draft { deadline: Some(deadline), ..task(&*bob, "quick") }).await.unwrap();
@@ -260,7 +260,7 @@ pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn 
 }
 
 /// A piece passed on to a third agent points to the task it is a piece of.
-pub async fn a_delegated_task_knows_its_parent(post: &dyn Post) {
+pub async fn a_delegated_task_knows_its_parent(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let carol = mailbox(post, "carol").await;
     post.acquaint(&*bob, &*carol).await;

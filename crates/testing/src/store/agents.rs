@@ -4,7 +4,7 @@ use amb_core::Code;
 
 use super::*;
 
-pub async fn a_registered_agent_is_known_by_its_key_and_by_its_name(desk: Desk) {
+pub async fn a_registered_agent_is_known_by_its_key_and_by_its_name(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let bob = desk.enter("bob").await;
     assert_ne!(alice.key, bob.key);
@@ -19,7 +19,7 @@ pub async fn a_registered_agent_is_known_by_its_key_and_by_its_name(desk: Desk) 
     desk.ready().await.unwrap();
 }
 
-pub async fn a_name_is_given_once(desk: Desk) {
+pub async fn a_name_is_given_once(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let other = NewAgent { key_hash: KeyHash::of("another"), ..new_agent("alice") };
     assert_eq!(code(desk.register_agent(other, at(1)).await), Code::Conflict);
@@ -27,7 +27,7 @@ pub async fn a_name_is_given_once(desk: Desk) {
     assert_eq!(desk.agent_by_name(&name("alice")).await.unwrap(), Some(alice));
 }
 
-pub async fn a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_is(desk: Desk) {
+pub async fn a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_is(desk: TestStore) {
     let (ann, ben) = (desk.enter("Ann").await, desk.enter("ben").await);
     for taken in ["ann", "ANN", "Ann"] {
         let new = NewAgent { key_hash: KeyHash::of(taken), ..new_agent(taken) };

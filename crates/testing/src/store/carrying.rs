@@ -12,7 +12,7 @@ fn crossing(trace: &[&str]) -> Crossing {
     Crossing { id: fresh_uuid(at(1)), hop: Hop { ttl: 1, trace: trace.iter().map(|text| name(text)).collect() } }
 }
 
-pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: Desk) {
+pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for trace in [&["zoe", "alice"][..], &["zoe"]] {
         let crossing = crossing(trace);
@@ -37,7 +37,7 @@ pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: Desk) {
     assert_eq!(code(desk.carry(&stranger, draft, crossing(&["stranger"]), at(1)).await), Code::NotConnected);
 }
 
-pub async fn a_message_carried_twice_is_there_once(desk: Desk) {
+pub async fn a_message_carried_twice_is_there_once(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let crossing = crossing(&["alice"]);
     let draft = Draft { idempotency_key: Some("m1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };
@@ -48,7 +48,7 @@ pub async fn a_message_carried_twice_is_there_once(desk: Desk) {
     assert_eq!(desk.texts(&bob, &first.answer.session_id, 9).await, ["once"]);
 }
 
-pub async fn a_carried_task_has_the_id_of_its_message(desk: Desk) {
+pub async fn a_carried_task_has_the_id_of_its_message(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let crossing = crossing(&["alice"]);
     let draft = Draft::task(bob.name.clone(), "Work", "do it");
@@ -61,7 +61,7 @@ pub async fn a_carried_task_has_the_id_of_its_message(desk: Desk) {
     assert_eq!(desk.task(&alice, &id).await.unwrap().updated_at, at(2));
 }
 
-pub async fn a_request_can_be_accepted_without_its_code(desk: Desk) {
+pub async fn a_request_can_be_accepted_without_its_code(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     assert_eq!(code(desk.accept_connection(&bob, &alice.name, at(1)).await), Code::NotFound);
     assert_eq!(code(desk.accept_connection(&bob, &name("nobody"), at(1)).await), Code::NotFound);

@@ -8,7 +8,7 @@ use amb_core::{Code, Event};
 use super::*;
 use amb_core::limits::MAX_WAITING_REQUESTS;
 
-pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk) {
+pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = Ask::new(bob.name.clone(), Some("Want to chat?".into()));
     let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
@@ -49,7 +49,7 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk
     desk.say(&bob, &alice, "Plan", "hello yourself").await;
 }
 
-pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: Desk) {
+pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = |to: &str| Ask::new(name(to), None);
     assert_eq!(code(desk.request_connection(&alice, ask("alice"), at(1)).await), Code::Invalid);
@@ -62,7 +62,7 @@ pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: Desk) {
     assert_eq!(desk.event_head(bob.key).await.unwrap(), 1, "what was refused was not told");
 }
 
-pub async fn a_code_is_good_for_its_target_alone_and_once(desk: Desk) {
+pub async fn a_code_is_good_for_its_target_alone_and_once(desk: TestStore) {
     let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
     let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let key = asked.verification_code.as_str();
@@ -79,7 +79,7 @@ pub async fn a_code_is_good_for_its_target_alone_and_once(desk: Desk) {
     assert_eq!(code(desk.approve_connection(&bob, key, at(4)).await), Code::NotFound, "used");
 }
 
-pub async fn a_taken_code_is_made_anew(desk: Desk) {
+pub async fn a_taken_code_is_made_anew(desk: TestStore) {
     let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
@@ -98,7 +98,7 @@ pub async fn a_taken_code_is_made_anew(desk: Desk) {
     assert_eq!(desk.request_connection(&bob, again, at(3)).await.unwrap().answer.verification_code, "AA-000");
 }
 
-pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: Desk) {
+pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = Ask { private_code: true, ..Ask::new(bob.name.clone(), None) };
     let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
@@ -109,7 +109,7 @@ pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: Desk) {
     desk.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
 }
 
-pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: Desk) {
+pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = |expires: i64| Ask { expires_at: Some(at(expires)), ..Ask::new(bob.name.clone(), None) };
     let first = desk.request_connection(&alice, ask(10), at(1)).await.unwrap().answer;
@@ -127,7 +127,7 @@ pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: Desk) {
     desk.approve_connection(&bob, &second.verification_code, at(12)).await.unwrap();
 }
 
-pub async fn requests_from_both_sides_end_in_one_connection(desk: Desk) {
+pub async fn requests_from_both_sides_end_in_one_connection(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let one = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let two = desk.request_connection(&bob, Ask::new(alice.name.clone(), None), at(1)).await.unwrap().answer;
@@ -136,7 +136,7 @@ pub async fn requests_from_both_sides_end_in_one_connection(desk: Desk) {
     assert!(desk.inbox(&alice, false, at(3)).await.unwrap().pending_connections.is_empty());
 }
 
-pub async fn so_many_requests_wait_for_one_agent_at_most(desk: Desk) {
+pub async fn so_many_requests_wait_for_one_agent_at_most(desk: TestStore) {
     let target = desk.enter("target").await;
     for n in 0..=MAX_WAITING_REQUESTS {
         let agent = desk.enter(&format!("agent{n}")).await;
@@ -153,7 +153,7 @@ pub async fn so_many_requests_wait_for_one_agent_at_most(desk: Desk) {
     desk.request_connection(&late, Ask::new(target.name.clone(), None), at(100)).await.unwrap();
 }
 
-pub async fn a_few_requests_wait_at_most(desk: Desk) {
+pub async fn a_few_requests_wait_at_most(desk: TestStore) {
     let alice = desk.enter("alice").await;
     for n in 0..4 {
         desk.enter(&format!("peer-{n}")).await;

@@ -5,11 +5,11 @@ use amb_core::{Code, Event};
 
 use super::*;
 
-async fn ask(desk: &Desk, from: &Agent, to: &Agent) -> amb_core::doc::ConnectionRequested {
+async fn ask(desk: &TestStore, from: &Agent, to: &Agent) -> amb_core::doc::ConnectionRequested {
     desk.request_connection(from, Ask::new(to.name.clone(), Some("hi".into())), at(1)).await.unwrap().answer
 }
 
-async fn status(desk: &Desk, caller: &Agent, peer: &Agent) -> Option<ConnectionStatus> {
+async fn status(desk: &TestStore, caller: &Agent, peer: &Agent) -> Option<ConnectionStatus> {
     let links = desk.connections(caller).await.unwrap();
     links.into_iter().find(|link| link.agent_name == peer.name).map(|link| link.status)
 }
@@ -24,7 +24,7 @@ fn changes(entries: &[amb_core::Entry]) -> Vec<ConnectionStatus> {
         .collect()
 }
 
-pub async fn a_rejected_request_is_over_and_may_be_made_again(desk: Desk) {
+pub async fn a_rejected_request_is_over_and_may_be_made_again(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let asked = ask(&desk, &alice, &bob).await;
     assert_eq!(desk.pending_connections(&bob, at(2)).await.unwrap().len(), 1);
@@ -41,7 +41,7 @@ pub async fn a_rejected_request_is_over_and_may_be_made_again(desk: Desk) {
     assert_eq!(status(&desk, &alice, &bob).await, Some(ConnectionStatus::Pending));
 }
 
-pub async fn a_revoked_connection_carries_nothing_more(desk: Desk) {
+pub async fn a_revoked_connection_carries_nothing_more(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "before").await.answer.session_id;
     assert_eq!(status(&desk, &alice, &bob).await, Some(ConnectionStatus::Active));
@@ -61,7 +61,7 @@ pub async fn a_revoked_connection_carries_nothing_more(desk: Desk) {
     desk.say(&alice, &bob, "Plan", "again").await;
 }
 
-pub async fn a_blocked_agent_is_neither_heard_nor_told_so(desk: Desk) {
+pub async fn a_blocked_agent_is_neither_heard_nor_told_so(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let blocked = desk.change_connection(&bob, &alice.name, ConnectionChange::Block, at(5)).await.unwrap().answer;
     assert_eq!((blocked.status, blocked.outgoing), (ConnectionStatus::Blocked, true));
@@ -85,7 +85,7 @@ pub async fn a_blocked_agent_is_neither_heard_nor_told_so(desk: Desk) {
     );
 }
 
-pub async fn requests_run_out_by_themselves_and_tell_who_asked(desk: Desk) {
+pub async fn requests_run_out_by_themselves_and_tell_who_asked(desk: TestStore) {
     let alice = desk.enter("alice").await;
     for n in 0..3 {
         let peer = desk.enter(&format!("peer-{n}")).await;
@@ -104,7 +104,7 @@ pub async fn requests_run_out_by_themselves_and_tell_who_asked(desk: Desk) {
     assert_eq!(links.len(), 3);
 }
 
-pub async fn after_a_revocation_was_answered_no_send_gets_through(desk: Desk) {
+pub async fn after_a_revocation_was_answered_no_send_gets_through(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "first").await.answer.session_id;
     let storm: Vec<_> = (0..8)

@@ -5,13 +5,13 @@ use amb_core::{AllowFrom, Code, Status};
 use super::*;
 use amb_store::{AgentsPage, ProfilePatch};
 
-async fn names(desk: &Desk, caller: &Agent) -> Vec<String> {
+async fn names(desk: &TestStore, caller: &Agent) -> Vec<String> {
     let page = AgentsPage { after: None, limit: 100 };
     let agents = desk.agents(caller, page, at(1)).await.unwrap();
     agents.into_iter().map(|agent| agent.name.to_string()).collect()
 }
 
-pub async fn the_directory_shows_whom_one_may_see(desk: Desk) {
+pub async fn the_directory_shows_whom_one_may_see(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
     let hidden = ProfilePatch { discoverable: Some(false), ..ProfilePatch::default() };
@@ -29,7 +29,7 @@ pub async fn the_directory_shows_whom_one_may_see(desk: Desk) {
     assert!(!error.detail().contains("\"carol\""), "whom one may not see is not suggested: {error}");
 }
 
-pub async fn the_directory_comes_in_pages(desk: Desk) {
+pub async fn the_directory_comes_in_pages(desk: TestStore) {
     let alice = desk.enter("alice").await;
     for n in 0..7 {
         desk.enter(&format!("peer-{n}")).await;
@@ -45,7 +45,7 @@ pub async fn the_directory_comes_in_pages(desk: Desk) {
     assert!(seen.is_sorted());
 }
 
-pub async fn a_profile_is_changed_in_part_and_checked(desk: Desk) {
+pub async fn a_profile_is_changed_in_part_and_checked(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let patch = ProfilePatch {
         description: Some("Writes code".into()),
@@ -72,7 +72,7 @@ pub async fn a_profile_is_changed_in_part_and_checked(desk: Desk) {
     assert_eq!(code(desk.send(&bob, Draft::text(alice.name.clone(), "Plan", "x"), at(1)).await), Code::NotAllowed);
 }
 
-pub async fn presence_follows_the_signs_of_life(desk: Desk) {
+pub async fn presence_follows_the_signs_of_life(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let presence = async |seconds| desk.agent(&bob, &alice.name, at(seconds)).await.unwrap().presence;
     assert_eq!(presence(0).await.status, Status::Offline, "registered is not alive");
@@ -86,7 +86,7 @@ pub async fn presence_follows_the_signs_of_life(desk: Desk) {
     assert_eq!(presence(54).await.status, Status::Idle);
 }
 
-pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(desk: Desk) {
+pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let (old, new) = (KeyHash::of(&key_of("alice")), KeyHash::of("new"));
     let whose = async |hash, seconds| desk.agent_by_key_hash(hash, at(seconds)).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(desk: Desk)
     assert_eq!(whose(KeyHash::of("newer"), 5).await, Some(alice));
 }
 
-pub async fn a_key_in_its_grace_neither_rotates_nor_removes(desk: Desk) {
+pub async fn a_key_in_its_grace_neither_rotates_nor_removes(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let (old, new) = (hash_of("alice"), KeyHash::of("new"));
     desk.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
@@ -120,7 +120,7 @@ pub async fn a_key_in_its_grace_neither_rotates_nor_removes(desk: Desk) {
     assert_eq!(desk.agent_by_name(&alice.name).await.unwrap(), None, "nobody came back");
 }
 
-pub async fn a_key_that_the_operator_issues_ends_all_others(desk: Desk) {
+pub async fn a_key_that_the_operator_issues_ends_all_others(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let (old, new) = (hash_of("alice"), KeyHash::of("new"));
     desk.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
@@ -139,7 +139,7 @@ pub async fn a_key_that_the_operator_issues_ends_all_others(desk: Desk) {
     assert_eq!(code(desk.issue_key(&alice.name, new_key("z", "amb_zzz0")).await), Code::NotFound);
 }
 
-pub async fn a_deleted_agent_leaves_others_history_readable(desk: Desk) {
+pub async fn a_deleted_agent_leaves_others_history_readable(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "bye").await.answer.session_id;
     let head = desk.event_head(bob.key).await.unwrap();

@@ -5,7 +5,7 @@ use amb_core::{Code, Event, ReceiptState};
 
 use super::*;
 
-async fn crew(desk: &Desk) -> (Agent, Agent, Agent) {
+async fn crew(desk: &TestStore) -> (Agent, Agent, Agent) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -18,7 +18,7 @@ async fn crew(desk: &Desk) -> (Agent, Agent, Agent) {
     (alice, bob, carol)
 }
 
-pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
+pub async fn a_groups_mail_reaches_every_other_member_once(desk: TestStore) {
     let (alice, bob, carol) = crew(&desk).await;
     let sent = desk.send(&bob, Draft::text(name("crew"), "Standup", "hello all"), at(2)).await.unwrap();
     assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key, carol.key]);
@@ -67,7 +67,7 @@ pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
     assert_eq!(code(desk.send(&carol, automatic(third.message_id), at(8)).await), Code::LoopRefused);
 }
 
-pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: Desk) {
+pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     let crew = name("crew");
@@ -97,7 +97,7 @@ pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: Desk) {
     assert_eq!(code(desk.send(&alice, Draft::task(crew, "Standup", "x"), at(6)).await), Code::Invalid);
 }
 
-pub async fn one_draft_to_many_reaches_all_or_none(desk: Desk) {
+pub async fn one_draft_to_many_reaches_all_or_none(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     let draft = Draft::text(bob.name.clone(), "News", "to all");
@@ -117,7 +117,7 @@ pub async fn one_draft_to_many_reaches_all_or_none(desk: Desk) {
     }
 }
 
-pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(desk: Desk) {
+pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(desk: TestStore) {
     let (alice, bob, carol) = crew(&desk).await;
     let picky = amb_store::ProfilePatch {
         allow_from: Some(amb_core::AllowFrom(vec![alice.name.to_string()])),
@@ -132,7 +132,7 @@ pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(desk: Desk) 
     assert_eq!(desk.texts(&carol, &sent.answer.session_id, 10).await, ["hi"]);
 }
 
-pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: Desk) {
+pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: TestStore) {
     let (alice, bob, carol) = crew(&desk).await;
     let crew = name("crew");
     assert_eq!(code(desk.remove_from_group(&bob, &crew, &carol.name).await), Code::Forbidden, "not the owner");
@@ -160,7 +160,7 @@ pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: Desk) 
     assert_eq!(code(desk.create_group(&dave, &crew, at(7)).await), Code::Conflict, "its name stays taken");
 }
 
-pub async fn an_agent_that_several_names_mean_gets_one_copy(desk: Desk) {
+pub async fn an_agent_that_several_names_mean_gets_one_copy(desk: TestStore) {
     let (alice, bob, carol) = crew(&desk).await;
     let to = ["bob", "BOB", "Crew", "crew"].map(name);
     let sent = desk.send_all(&alice, &to, Draft::text(name("bob"), "News", "once"), at(2)).await.unwrap();
@@ -168,7 +168,7 @@ pub async fn an_agent_that_several_names_mean_gets_one_copy(desk: Desk) {
     assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
 }
 
-pub async fn a_group_has_a_size(desk: Desk) {
+pub async fn a_group_has_a_size(desk: TestStore) {
     let (alice, crew) = (desk.enter("alice").await, name("crew"));
     desk.create_group(&alice, &crew, at(1)).await.unwrap();
     let mut members = Vec::new();

@@ -13,7 +13,7 @@ fn token(text: &str, person: bool) -> Option<Join> {
     Some(Join { token: KeyHash::of(text), person })
 }
 
-impl Desk {
+impl TestStore {
     /// A household, and its person.
     pub(super) async fn household_of(&self, person: &str) -> Agent {
         self.found_household(KeyHash::of(OWNER), true, at(0)).await.unwrap().unwrap();
@@ -54,7 +54,7 @@ fn changes(entries: Vec<amb_core::Entry>) -> Vec<(String, HouseholdChange, Optio
     changes.collect()
 }
 
-pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(desk: Desk) {
+pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     assert_eq!(desk.found_household(KeyHash::of("another"), true, at(1)).await.unwrap(), None, "there is one");
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
@@ -85,7 +85,7 @@ pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(de
     assert!(!desk.may_send(&theirs, &coder).await && !desk.may_send(&coder, &theirs).await);
 }
 
-pub async fn a_wrong_token_registers_nobody(desk: Desk) {
+pub async fn a_wrong_token_registers_nobody(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     for wrong in ["", "amb_household_other"] {
         let new = NewAgent { join: token(wrong, false), ..new_agent("coder") };
@@ -96,7 +96,7 @@ pub async fn a_wrong_token_registers_nobody(desk: Desk) {
     assert!(desk.may_send(&coder, &ann).await);
 }
 
-pub async fn the_person_is_made_once_with_the_owners_token(desk: Desk) {
+pub async fn the_person_is_made_once_with_the_owners_token(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (_, laptop) = desk.machine(&ann, "laptop").await;
     let again = |with: &str| NewAgent { join: token(with, true), ..new_agent("bea") };
@@ -126,7 +126,7 @@ pub async fn the_person_is_made_once_with_the_owners_token(desk: Desk) {
 }
 
 /// Where the office says that a message is the person's: in the log, the inbox, the thread, and the message itself.
-async fn marks(desk: &Desk, reader: &Agent, session: &amb_core::SessionId, id: &amb_core::MessageId) -> Vec<bool> {
+async fn marks(desk: &TestStore, reader: &Agent, session: &amb_core::SessionId, id: &amb_core::MessageId) -> Vec<bool> {
     let told = desk.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
         Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
         _ => None,
@@ -141,7 +141,7 @@ async fn marks(desk: &Desk, reader: &Agent, session: &amb_core::SessionId, id: &
     vec![told.unwrap(), preview.unwrap().from_person, read.from_person, whole.from_person]
 }
 
-pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: Desk) {
+pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let send = async |from: &Agent, to: &Agent, draft: Draft| {
@@ -179,7 +179,7 @@ pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: Desk) {
     assert_eq!(send(&ann, &stranger, plain()).await, [false; 5]);
 }
 
-pub async fn an_agent_that_is_registered_joins_later(desk: Desk) {
+pub async fn an_agent_that_is_registered_joins_later(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (early, late) = (desk.join("early", OWNER).await, desk.enter("late").await);
     assert!(!desk.may_send(&late, &early).await && !desk.may_send(&early, &late).await);
@@ -202,7 +202,7 @@ pub async fn an_agent_that_is_registered_joins_later(desk: Desk) {
     assert!(!desk.may_send(&late, &early).await);
 }
 
-pub async fn a_revoked_machine_is_out_at_once(desk: Desk) {
+pub async fn a_revoked_machine_is_out_at_once(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (id, laptop) = desk.machine(&ann, "laptop").await;
     let coder = desk.join("coder", OWNER).await;
@@ -252,7 +252,7 @@ pub async fn a_revoked_machine_is_out_at_once(desk: Desk) {
     assert!(desk.tasks(&here, TaskFilter { open: true, ..TaskFilter::default() }, 10).await.unwrap().len() == 1);
 }
 
-pub async fn members_leave_and_are_removed(desk: Desk) {
+pub async fn members_leave_and_are_removed(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     assert_eq!(code(desk.leave_household(&coder, &writer.name, at(1)).await), Code::Forbidden);
@@ -272,7 +272,7 @@ pub async fn members_leave_and_are_removed(desk: Desk) {
     assert_eq!(desk.household(&ann, at(5)).await.unwrap().members.len(), 1);
 }
 
-pub async fn the_directory_shows_the_household_first(desk: Desk) {
+pub async fn the_directory_shows_the_household_first(desk: TestStore) {
     let ann = desk.household_of("mia").await;
     for stranger in ["alf", "bob", "zoe"] {
         desk.enter(stranger).await;
@@ -300,7 +300,7 @@ pub async fn the_directory_shows_the_household_first(desk: Desk) {
     assert!(seen.iter().all(|entry| !entry.household && !entry.person));
 }
 
-pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(desk: Desk) {
+pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let asked = |agent: &Agent| agent.clone().under(Some(Once::new("k".into(), "machines", &"laptop").unwrap()));
     let first = desk.add_machine(&asked(&ann), "laptop", KeyHash::of("first"), at(1)).await.unwrap();
@@ -322,7 +322,7 @@ pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(desk: Desk)
     assert_eq!(code(desk.add_machine(&asked(&ann), "laptop", KeyHash::of("x"), at(8)).await), Code::NotFound);
 }
 
-pub async fn an_owners_token_that_was_renewed_is_void(desk: Desk) {
+pub async fn an_owners_token_that_was_renewed_is_void(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     desk.renew_household(&ann.name, KeyHash::of("renewed"), at(1)).await.unwrap();
     let new = NewAgent { join: token(OWNER, false), ..new_agent("coder") };
@@ -349,7 +349,7 @@ const OTHERS: [(&str, bool); 9] = [
     ("theirs", false),
 ];
 
-pub async fn who_may_write_to_whom(desk: Desk) {
+pub async fn who_may_write_to_whom(desk: TestStore) {
     let person = desk.household_of("person").await;
     let (laptop_id, laptop) = desk.machine(&person, "laptop").await;
     desk.found_household(KeyHash::of("theirs"), false, at(0)).await.unwrap();
@@ -416,7 +416,7 @@ pub async fn who_may_write_to_whom(desk: Desk) {
     assert!(desk.may_send(&me, &of("blocked")).await && desk.may_send(&of("blocked"), &me).await);
 }
 
-pub async fn after_a_machine_was_revoked_no_send_gets_through(desk: Desk) {
+pub async fn after_a_machine_was_revoked_no_send_gets_through(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (id, laptop) = desk.machine(&ann, "laptop").await;
     let (coder, there) = (desk.join("coder", OWNER).await, desk.join("there", &laptop).await);

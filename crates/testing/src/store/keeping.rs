@@ -20,7 +20,7 @@ pub(super) fn line(content: &str, message_id: Option<&str>) -> Line {
     }
 }
 
-pub async fn a_transcript_keeps_each_line_once_for_those_who_may(desk: Desk) {
+pub async fn a_transcript_keeps_each_line_once_for_those_who_may(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let (key, alices): (TranscriptKey, _) = ("feishu:oc_1".parse().unwrap(), Some(&alice.name));
     assert_eq!(code(desk.transcript_recent(&alice, None, &key, 10).await), Code::NotFound);
@@ -56,7 +56,7 @@ pub async fn a_transcript_keeps_each_line_once_for_those_who_may(desk: Desk) {
     assert_eq!(code(desk.transcript_recent(&bob, alices, &key, 10).await), Code::NotFound);
 }
 
-pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: Desk) {
+pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mallory = desk.enter("mallory").await;
     let key: TranscriptKey = "team:1".parse().unwrap();
@@ -91,7 +91,7 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: De
     assert_eq!(code(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
 }
 
-pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
+pub async fn lines_appended_at_once_are_each_there_once(desk: TestStore) {
     let alice = desk.enter("alice").await;
     let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
     let writers: Vec<_> = (0..16)
@@ -112,11 +112,11 @@ pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
     assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
 }
 
-async fn index(desk: &Desk) {
+async fn index(desk: &TestStore) {
     while desk.index_mail().await.unwrap() > 0 {}
 }
 
-pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
+pub async fn search_finds_ones_own_mail_and_never_anothers(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
     desk.connect(&alice, &carol).await;
@@ -165,7 +165,7 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
 }
 
 /// Runs the removal once; returns how many messages were removed.
-pub(super) async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
+pub(super) async fn remove_read_mail(desk: &TestStore, before: i64) -> u64 {
     let (mut removed, mut from) = (0, None);
     loop {
         let page = desk.remove_read_mail(at(before), from).await.unwrap();
@@ -177,7 +177,7 @@ pub(super) async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
     }
 }
 
-pub async fn a_round_of_removing_passes_by_what_must_stay(desk: Desk) {
+pub async fn a_round_of_removing_passes_by_what_must_stay(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     // Far more than one batch, all read, each the newest of its session.
     let mut ids = Vec::new();
@@ -192,7 +192,7 @@ pub async fn a_round_of_removing_passes_by_what_must_stay(desk: Desk) {
     assert_eq!(remove_read_mail(&desk, 99).await, 1, "it is found behind all that stays");
 }
 
-pub async fn mail_that_somebody_still_needs_is_not_removed(desk: Desk) {
+pub async fn mail_that_somebody_still_needs_is_not_removed(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -221,7 +221,7 @@ pub async fn mail_that_somebody_still_needs_is_not_removed(desk: Desk) {
     }
 }
 
-pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
+pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut session = None;
     for n in 0..5 {
@@ -253,7 +253,7 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
     assert_eq!(desk.texts(&bob, &session, 10).await, ["word5", "word4"]);
 }
 
-pub async fn an_export_holds_all_of_ones_mail_once(desk: Desk) {
+pub async fn an_export_holds_all_of_ones_mail_once(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -282,7 +282,7 @@ pub async fn an_export_holds_all_of_ones_mail_once(desk: Desk) {
     assert_eq!(late.iter().map(|mail| mail.message.sent_at).collect::<Vec<_>>(), [at(6), at(7)]);
 }
 
-pub async fn mail_of_many_agents_is_made_findable_together(desk: Desk) {
+pub async fn mail_of_many_agents_is_made_findable_together(desk: TestStore) {
     let hub = desk.enter("hub").await;
     let mut peers = Vec::new();
     for n in 0..60 {
@@ -305,7 +305,7 @@ pub async fn mail_of_many_agents_is_made_findable_together(desk: Desk) {
     }
 }
 
-pub async fn a_page_counts_what_its_texts_are_as_json(desk: Desk) {
+pub async fn a_page_counts_what_its_texts_are_as_json(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     // As JSON each is six times as long, and two exceed a page.
     let text = "\u{1}".repeat(MAX_PAGE_BYTES / 10);

@@ -5,7 +5,7 @@ use amb_core::Event;
 use super::*;
 use amb_store::ListenerState;
 
-pub async fn entries_are_numbered_from_one_without_gaps(desk: Desk) {
+pub async fn entries_are_numbered_from_one_without_gaps(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for n in 0..10 {
         desk.say(&alice, &bob, if n % 2 == 0 { "a" } else { "b" }, &n.to_string()).await;
@@ -24,7 +24,7 @@ pub async fn entries_are_numbered_from_one_without_gaps(desk: Desk) {
     assert_eq!(desk.event_head(bob.key).await.unwrap(), 11);
 }
 
-pub async fn a_reader_goes_on_at_any_cursor(desk: Desk) {
+pub async fn a_reader_goes_on_at_any_cursor(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for n in 0..9 {
         desk.say(&alice, &bob, "Plan", &n.to_string()).await;
@@ -44,7 +44,7 @@ pub async fn a_reader_goes_on_at_any_cursor(desk: Desk) {
     assert_eq!(desk.event_head(alice.key).await.unwrap(), 1, "each agent has a log of its own");
 }
 
-pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: Desk) {
+pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut entries = Vec::new();
     for n in 0..5 {
@@ -59,7 +59,7 @@ pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: Desk) {
     }
 }
 
-pub async fn pruning_removes_old_events_and_never_mail(desk: Desk) {
+pub async fn pruning_removes_old_events_and_never_mail(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let draft = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "kept") };
     let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap().answer;
@@ -72,7 +72,7 @@ pub async fn pruning_removes_old_events_and_never_mail(desk: Desk) {
     assert_ne!(again.message_id, first.message_id, "the key was forgotten");
 }
 
-pub async fn numbers_are_not_given_twice_after_pruning(desk: Desk) {
+pub async fn numbers_are_not_given_twice_after_pruning(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
     while desk.prune(at(100)).await.unwrap() > 0 {}
@@ -83,7 +83,7 @@ pub async fn numbers_are_not_given_twice_after_pruning(desk: Desk) {
     assert_eq!(told[0].cursor.as_number(), Some(2));
 }
 
-pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk) {
+pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
     desk.say(&alice, &bob, "Plan", "hello").await;
@@ -110,7 +110,7 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }
 
-pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk: Desk) {
+pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let first = desk.say(&alice, &bob, "Plan", "1").await.entries[0].entry.cursor.as_number().unwrap();
     desk.delivered(&bob, 0, first, at(2)).await.unwrap();

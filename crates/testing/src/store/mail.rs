@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-pub async fn mail_needs_a_connection(desk: Desk) {
+pub async fn mail_needs_a_connection(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let draft = |to: &str| Draft::text(name(to), "Plan", "hello");
     assert_eq!(code(desk.send(&alice, draft("bob"), at(1)).await), Code::NotConnected);
@@ -30,7 +30,7 @@ pub async fn mail_needs_a_connection(desk: Desk) {
     assert_eq!(code(desk.send(&bob, draft("picky"), at(1)).await), Code::NotAllowed);
 }
 
-pub async fn a_message_is_in_the_inbox_and_in_the_log(desk: Desk) {
+pub async fn a_message_is_in_the_inbox_and_in_the_log(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let now = Timestamp::from_nanosecond(at(1).as_nanosecond() + 123_456_789).unwrap();
     let sent = desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "hello"), now).await.unwrap();
@@ -58,7 +58,7 @@ pub async fn a_message_is_in_the_inbox_and_in_the_log(desk: Desk) {
     assert_eq!((&event.message_id, event.content.as_str()), (&sent.answer.message_id, "hello"));
 }
 
-pub async fn a_subject_finds_its_session_in_any_case_and_from_both_sides(desk: Desk) {
+pub async fn a_subject_finds_its_session_in_any_case_and_from_both_sides(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let first = desk.say(&alice, &bob, "Ship it", "1").await.answer;
     for (from, to, subject) in [(&alice, &bob, "ship IT"), (&bob, &alice, " Ship it "), (&bob, &alice, "SHIP IT")] {
@@ -72,7 +72,7 @@ pub async fn a_subject_finds_its_session_in_any_case_and_from_both_sides(desk: D
     assert_ne!(desk.say(&alice, &carol, "Ship it", "1").await.answer.session_id, first.session_id, "another pair");
 }
 
-pub async fn a_session_is_continued_by_its_members_alone(desk: Desk) {
+pub async fn a_session_is_continued_by_its_members_alone(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -90,7 +90,7 @@ pub async fn a_session_is_continued_by_its_members_alone(desk: Desk) {
     assert_eq!(desk.texts(&alice, &session, 10).await, ["2", "1"]);
 }
 
-pub async fn a_repeated_send_answers_the_same_and_writes_nothing(desk: Desk) {
+pub async fn a_repeated_send_answers_the_same_and_writes_nothing(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let draft = Draft { idempotency_key: Some("k1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };
     let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_repeated_send_answers_the_same_and_writes_nothing(desk: Desk) {
     assert_ne!(desk.send(&bob, theirs, at(9)).await.unwrap().answer.message_id, first.answer.message_id);
 }
 
-pub async fn a_key_used_for_another_draft_is_a_conflict(desk: Desk) {
+pub async fn a_key_used_for_another_draft_is_a_conflict(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let draft = Draft { idempotency_key: Some("k1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };
     let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_key_used_for_another_draft_is_a_conflict(desk: Desk) {
     desk.send(&alice, good, at(3)).await.unwrap();
 }
 
-pub async fn whole_messages_come_back_as_they_were_sent(desk: Desk) {
+pub async fn whole_messages_come_back_as_they_were_sent(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let parts =
         vec![Part::text("one"), Part::data(json!({"b": [1, null], "a": "é"})), Part::file("/tmp/x"), Part::text("two")];
@@ -149,7 +149,7 @@ pub async fn whole_messages_come_back_as_they_were_sent(desk: Desk) {
     }
 }
 
-pub async fn replies_and_relays_carry_ttl_and_trace(desk: Desk) {
+pub async fn replies_and_relays_carry_ttl_and_trace(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&bob, &carol).await;
@@ -179,7 +179,7 @@ pub async fn replies_and_relays_carry_ttl_and_trace(desk: Desk) {
     assert_eq!(code(desk.send(&bob, reply(&alice, &none), at(5)).await), Code::NotFound);
 }
 
-pub async fn text_of_any_script_and_length_is_kept(desk: Desk) {
+pub async fn text_of_any_script_and_length_is_kept(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let long = "😀".repeat(10_000);
     for (n, text) in
@@ -198,7 +198,7 @@ pub async fn text_of_any_script_and_length_is_kept(desk: Desk) {
     assert_eq!(code(desk.request_connection(&alice, intro, at(1)).await), Code::Invalid);
 }
 
-pub async fn a_refused_send_leaves_nothing(desk: Desk) {
+pub async fn a_refused_send_leaves_nothing(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let first = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "hello") };
     desk.send(&alice, first.clone(), at(1)).await.unwrap();

@@ -9,7 +9,7 @@ use super::keeping::{line, remove_read_mail};
 use super::*;
 use amb_store::ProfilePatch;
 
-impl Desk {
+impl TestStore {
     /// What an agent has stored, as it sees it.
     async fn used(&self, agent: &Agent) -> (u64, u64) {
         let OwnUsage { messages, bytes, .. } = self.profile(agent, at(1)).await.unwrap().usage;
@@ -25,7 +25,7 @@ fn messages(most: u64) -> Quotas {
     Quotas { agent_messages: Some(most), ..Quotas::NONE }
 }
 
-pub async fn a_send_at_a_limit_is_refused_and_leaves_nothing(desk: Desk) {
+pub async fn a_send_at_a_limit_is_refused_and_leaves_nothing(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     desk.set_quotas(messages(2));
     let keyed = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "one") };
@@ -55,7 +55,7 @@ pub async fn a_send_at_a_limit_is_refused_and_leaves_nothing(desk: Desk) {
     desk.say(&alice, &bob, "Plan", "without a limit").await;
 }
 
-pub async fn removing_read_mail_makes_room(desk: Desk) {
+pub async fn removing_read_mail_makes_room(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     desk.set_quotas(messages(3));
     let mut session = None;
@@ -72,7 +72,7 @@ pub async fn removing_read_mail_makes_room(desk: Desk) {
     assert_eq!(desk.office_usage().await.unwrap(), Usage { messages: 3, bytes: 13 });
 }
 
-pub async fn mail_to_many_is_counted_for_each_and_refused_whole(desk: Desk) {
+pub async fn mail_to_many_is_counted_for_each_and_refused_whole(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
@@ -116,7 +116,7 @@ pub async fn mail_to_many_is_counted_for_each_and_refused_whole(desk: Desk) {
     assert_eq!(desk.used(&alice).await, (7, bytes + 12), "both copies are gone, and the text once");
 }
 
-pub async fn a_task_can_end_at_the_limit(desk: Desk) {
+pub async fn a_task_can_end_at_the_limit(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let callback = Callback { channel: Some("chat".into()), ..Callback::default() };
     let draft = Draft { callback: Some(callback), ..Draft::task(bob.name.clone(), "Work", "do it") };
@@ -132,7 +132,7 @@ pub async fn a_task_can_end_at_the_limit(desk: Desk) {
     assert_eq!(desk.tasks(&alice, TaskFilter::default(), 9).await.unwrap().len(), 1);
 }
 
-pub async fn the_rejection_of_a_task_is_charged_to_its_sender(desk: Desk) {
+pub async fn the_rejection_of_a_task_is_charged_to_its_sender(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let nobody = ProfilePatch { allow_from: Some(AllowFrom(Vec::new())), ..Default::default() };
     desk.update_profile(&bob, nobody, at(1)).await.unwrap();
@@ -151,7 +151,7 @@ pub async fn the_rejection_of_a_task_is_charged_to_its_sender(desk: Desk) {
     assert_eq!((desk.used(&alice).await, desk.used(&bob).await), ((1, bytes - update), (1, 5)));
 }
 
-pub async fn lines_of_a_transcript_are_charged_to_their_author(desk: Desk) {
+pub async fn lines_of_a_transcript_are_charged_to_their_author(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let key: TranscriptKey = "team".parse().unwrap();
     desk.set_quotas(messages(2));
@@ -171,7 +171,7 @@ pub async fn lines_of_a_transcript_are_charged_to_their_author(desk: Desk) {
     assert!(desk.used(&alice).await.1 > 8, "the whole line, as it is stored");
 }
 
-pub async fn the_office_has_limits_of_its_own(desk: Desk) {
+pub async fn the_office_has_limits_of_its_own(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     desk.say(&alice, &bob, "Plan", "one").await;
     assert_eq!(desk.office_usage().await.unwrap(), Usage { messages: 1, bytes: 3 });

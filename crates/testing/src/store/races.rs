@@ -33,7 +33,7 @@ fn only_one_and_the_rest<T: std::fmt::Debug>(answers: Vec<Result<T>>, rest: &[Co
     won.remove(0)
 }
 
-pub async fn a_name_registered_at_once_has_one_winner(desk: Desk) {
+pub async fn a_name_registered_at_once_has_one_winner(desk: TestStore) {
     let answers = at_once(32, |n| {
         let desk = desk.clone();
         async move {
@@ -46,7 +46,7 @@ pub async fn a_name_registered_at_once_has_one_winner(desk: Desk) {
     assert_eq!(desk.agent_by_name(&name("alice")).await.unwrap(), Some(winner.answer));
 }
 
-pub async fn one_subject_sent_at_once_makes_one_session(desk: Desk) {
+pub async fn one_subject_sent_at_once_makes_one_session(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let answers = at_once(40, |n| {
         let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
@@ -61,7 +61,7 @@ pub async fn one_subject_sent_at_once_makes_one_session(desk: Desk) {
     assert_eq!(desk.texts(&alice, &answers[0], 50).await.len(), 40);
 }
 
-pub async fn requests_at_once_make_one_pending_row(desk: Desk) {
+pub async fn requests_at_once_make_one_pending_row(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let answers = at_once(32, |_| {
         let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
@@ -75,7 +75,7 @@ pub async fn requests_at_once_make_one_pending_row(desk: Desk) {
     assert_eq!(desk.event_head(bob.key).await.unwrap(), 1);
 }
 
-pub async fn approvals_at_once_make_one_connection(desk: Desk) {
+pub async fn approvals_at_once_make_one_connection(desk: TestStore) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let answers = at_once(100, |_| {
@@ -87,7 +87,7 @@ pub async fn approvals_at_once_make_one_connection(desk: Desk) {
     assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
 }
 
-pub async fn a_key_used_at_once_sends_one_message(desk: Desk) {
+pub async fn a_key_used_at_once_sends_one_message(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let answers = at_once(32, |_| {
         let (desk, alice) = (desk.clone(), alice.clone());
@@ -100,7 +100,7 @@ pub async fn a_key_used_at_once_sends_one_message(desk: Desk) {
     assert_eq!(desk.texts(&bob, &answers[0].answer.session_id, 50).await, ["once"]);
 }
 
-pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
+pub async fn sends_at_once_are_numbered_without_gaps(desk: TestStore) {
     let bob = desk.enter("bob").await;
     let mut senders = Vec::new();
     for n in 0..8 {
@@ -136,7 +136,7 @@ pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
     assert_eq!(desk.inbox(&bob, false, at(2)).await.unwrap().unread(), 160);
 }
 
-pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(desk: Desk) {
+pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut answered = Vec::new();
     // Each came a moment before the one stored before it.
@@ -153,7 +153,7 @@ pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(desk: Desk)
     assert!(shown.is_sorted_by_key(|(_, at)| *at), "{shown:?}");
 }
 
-pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
+pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: TestStore) {
     const SENDERS: usize = 6;
     const EACH: usize = 60;
     let hub = desk.enter("hub").await;
@@ -212,7 +212,7 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
 }
 
 /// Runs one change after another, and checks after each that nobody is shown something else under the same version.
-pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
+pub async fn what_is_shown_is_the_same_while_its_version_is(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     let everybody = [&alice, &bob, &carol];
@@ -267,7 +267,7 @@ pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
 }
 
 /// The same for a history, which shows its sender what the other has read.
-pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
+pub async fn a_history_is_the_same_while_its_version_is(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "one").await.answer.session_id;
     let mut before: Option<(ViewVersion, History)> = None;
@@ -314,7 +314,7 @@ pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
     look("the end of the other").await;
 }
 
-pub async fn a_rotation_that_races_a_removal_revives_nobody(desk: Desk) {
+pub async fn a_rotation_that_races_a_removal_revives_nobody(desk: TestStore) {
     for round in 0..20 {
         let who = format!("agent-{round}");
         let (agent, shown) = (desk.enter(&who).await, hash_of(&who));
@@ -340,7 +340,7 @@ pub async fn a_rotation_that_races_a_removal_revives_nobody(desk: Desk) {
     }
 }
 
-pub async fn times_within_a_session_do_not_go_back_however_mail_comes(desk: Desk) {
+pub async fn times_within_a_session_do_not_go_back_however_mail_comes(desk: TestStore) {
     const EACH: usize = 20;
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;

@@ -23,7 +23,7 @@ fn states(entries: &[amb_store::LogEntry]) -> Vec<(AgentName, ReceiptState)> {
         .collect()
 }
 
-pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
+pub async fn a_receipt_says_queued_then_delivered_then_read(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.say(&alice, &bob, "Plan", "hello").await;
     let id = &sent.answer.message_id;
@@ -56,7 +56,7 @@ pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
     assert_eq!(code(desk.ack(&alice, std::slice::from_ref(id), at(9)).await), Code::NotFound, "not by its sender");
 }
 
-pub async fn a_ring_is_told_to_the_sender_once_and_reads_nothing(desk: Desk) {
+pub async fn a_ring_is_told_to_the_sender_once_and_reads_nothing(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.say(&alice, &bob, "Plan", "hello").await;
     let ids = [sent.answer.message_id.clone()];
@@ -92,7 +92,7 @@ pub async fn a_ring_is_told_to_the_sender_once_and_reads_nothing(desk: Desk) {
     assert_eq!(code(desk.rung(&carol, &ids, at(9)).await), Code::NotFound, "nobody else's");
 }
 
-pub async fn an_ack_is_for_all_or_none(desk: Desk) {
+pub async fn an_ack_is_for_all_or_none(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let good = desk.say(&alice, &bob, "Plan", "1").await.answer.message_id;
     let ids: Vec<MessageId> = vec![good.clone(), "00000000-0000-7000-8000-000000000000".parse().unwrap()];
@@ -103,7 +103,7 @@ pub async fn an_ack_is_for_all_or_none(desk: Desk) {
     assert_eq!(desk.inbox(&bob, false, at(3)).await.unwrap().unread(), 0);
 }
 
-pub async fn messages_are_listed_by_condition_and_page(desk: Desk) {
+pub async fn messages_are_listed_by_condition_and_page(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&carol, &bob).await;
@@ -144,7 +144,7 @@ pub async fn messages_are_listed_by_condition_and_page(desk: Desk) {
     assert!(desk.messages(&alice, query()).await.unwrap().messages.is_empty(), "what one sent did not come to one");
 }
 
-pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: Desk) {
+pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for (n, priority) in [Priority::Low, Priority::Normal, Priority::Urgent, Priority::Normal].into_iter().enumerate() {
         let draft = Draft { priority, ..Draft::text(bob.name.clone(), "Plan", n.to_string()) };
@@ -184,7 +184,7 @@ pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: Desk) {
     assert_eq!(code(desk.release(&alice, &[first[1].1.clone()]).await), Code::NotFound);
 }
 
-pub async fn a_lease_is_renewed_while_it_holds_and_never_after(desk: Desk) {
+pub async fn a_lease_is_renewed_while_it_holds_and_never_after(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let id = desk.say(&alice, &bob, "Plan", "0").await.answer.message_id;
     let claim = async |seconds| -> usize {
@@ -205,7 +205,7 @@ pub async fn a_lease_is_renewed_while_it_holds_and_never_after(desk: Desk) {
     assert_eq!(claim(50).await, 0, "read is read");
 }
 
-pub async fn claims_at_once_hand_each_message_to_one(desk: Desk) {
+pub async fn claims_at_once_hand_each_message_to_one(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for n in 0..30 {
         desk.say(&alice, &bob, "Plan", &n.to_string()).await;
@@ -234,7 +234,7 @@ pub async fn claims_at_once_hand_each_message_to_one(desk: Desk) {
     assert_eq!(taken, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
-pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
+pub async fn a_long_stretch_is_delivered_whole(desk: TestStore) {
     const MANY: usize = 1_100;
     let (alice, bob) = desk.pair().await;
     let sending: Vec<_> = (0..MANY)

@@ -13,7 +13,7 @@ fn all() -> ClaimRequest {
     ClaimRequest { limit: 100, ..ClaimRequest::default() }
 }
 
-impl Desk {
+impl TestStore {
     /// What a person did, as it is in this agent's log.
     async fn acts(&self, agent: &Agent) -> Vec<(String, Act)> {
         let entries = self.events(agent.key, 0, 500).await.unwrap();
@@ -40,7 +40,7 @@ impl Desk {
     }
 }
 
-pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(desk: Desk) {
+pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
     desk.connect(&friend, &coder).await;
@@ -87,7 +87,7 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     assert!(!desk.say(&friend, &coder, "Plan", "six").await.answer.paused);
 }
 
-pub async fn only_the_person_steps_in_and_only_at_home(desk: Desk) {
+pub async fn only_the_person_steps_in_and_only_at_home(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let (friend, other) = (desk.enter("friend").await, desk.enter("other").await);
@@ -129,7 +129,7 @@ pub async fn only_the_person_steps_in_and_only_at_home(desk: Desk) {
     assert!(desk.acts(&coder).await.is_empty() && desk.acts(&writer).await.is_empty());
 }
 
-pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(desk: Desk) {
+pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let friend = desk.enter("friend").await;
@@ -175,7 +175,7 @@ pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(desk: Desk) {
     assert!(desk.texts(&writer, &session, 10).await.contains(&"first".to_owned()));
 }
 
-pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(desk: Desk) {
+pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
     desk.connect(&friend, &coder).await;
@@ -198,7 +198,7 @@ pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(desk: Des
     }
 }
 
-pub async fn after_a_conversation_was_ended_no_send_gets_through(desk: Desk) {
+pub async fn after_a_conversation_was_ended_no_send_gets_through(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     for round in 0..8 {
@@ -228,7 +228,7 @@ pub async fn after_a_conversation_was_ended_no_send_gets_through(desk: Desk) {
     }
 }
 
-pub async fn a_canceled_task_says_who_did_it_to_both_sides(desk: Desk) {
+pub async fn a_canceled_task_says_who_did_it_to_both_sides(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let friend = desk.enter("friend").await;
@@ -264,7 +264,7 @@ pub async fn a_canceled_task_says_who_did_it_to_both_sides(desk: Desk) {
     assert_eq!(desk.cancel_task(&under(&ann), &id, None, at(8)).await.unwrap().answer, first);
 }
 
-pub async fn a_reassigned_task_is_new_mail_with_the_original_text(desk: Desk) {
+pub async fn a_reassigned_task_is_new_mail_with_the_original_text(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer, tester) =
         (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
@@ -320,7 +320,7 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(desk: Desk) {
     assert_eq!(desk.task(&tester, &piece).await.unwrap().parent, Some(id));
 }
 
-pub async fn a_task_moves_only_to_who_can_have_it(desk: Desk) {
+pub async fn a_task_moves_only_to_who_can_have_it(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer, tester) =
         (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
@@ -356,7 +356,7 @@ pub async fn a_task_moves_only_to_who_can_have_it(desk: Desk) {
     assert_eq!(desk.task(&writer, &id).await.unwrap().state, TaskState::Pending, "nothing of it happened");
 }
 
-pub async fn a_task_ends_in_one_way_however_many_act_at_once(desk: Desk) {
+pub async fn a_task_ends_in_one_way_however_many_act_at_once(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer, tester) =
         (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
@@ -388,7 +388,7 @@ pub async fn a_task_ends_in_one_way_however_many_act_at_once(desk: Desk) {
     }
 }
 
-pub async fn nothing_is_claimed_after_a_pause_was_answered(desk: Desk) {
+pub async fn nothing_is_claimed_after_a_pause_was_answered(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let coder = desk.join("coder", OWNER).await;
     for round in 0..8 {

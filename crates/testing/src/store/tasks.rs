@@ -7,14 +7,14 @@ use amb_core::{Callback, Code, Event, Kind, Status, TaskId, TaskState};
 use super::*;
 use amb_store::{ExportQuery, ProfilePatch};
 
-async fn give(desk: &Desk, from: &Agent, to: &Agent, text: &str) -> TaskId {
+async fn give(desk: &TestStore, from: &Agent, to: &Agent, text: &str) -> TaskId {
     let sent = desk.send(from, Draft::task(to.name.clone(), "Work", text), at(1)).await.unwrap();
     let task = sent.answer.task.unwrap();
     assert_eq!(task.state, TaskState::Pending);
     task.id
 }
 
-async fn updates(desk: &Desk, agent: &Agent) -> Vec<(TaskState, String)> {
+async fn updates(desk: &TestStore, agent: &Agent) -> Vec<(TaskState, String)> {
     let told = desk.events(agent.key, 0, 500).await.unwrap();
     told.into_iter()
         .filter_map(|entry| match entry.event {
@@ -26,7 +26,7 @@ async fn updates(desk: &Desk, agent: &Agent) -> Vec<(TaskState, String)> {
         .collect()
 }
 
-pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: Desk) {
+pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let callback = Callback { channel: Some("feishu".into()), ..Callback::default() };
     let draft = Draft {
@@ -79,7 +79,7 @@ pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(des
     assert_eq!(code(desk.set_task_state(&carol, &id, TaskState::Failed, None, at(7)).await), Code::NotFound);
 }
 
-pub async fn states_that_are_skipped_are_passed_through(desk: Desk) {
+pub async fn states_that_are_skipped_are_passed_through(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let id = give(&desk, &alice, &bob, "quick").await;
     let done = desk.set_task_state(&bob, &id, TaskState::Completed, Some("done".into()), at(2)).await.unwrap();
@@ -91,7 +91,7 @@ pub async fn states_that_are_skipped_are_passed_through(desk: Desk) {
     assert_eq!(code(desk.set_task_state(&bob, &id, TaskState::Completed, None, at(2)).await), Code::IllegalMove);
 }
 
-pub async fn the_office_rejects_what_may_not_be_given(desk: Desk) {
+pub async fn the_office_rejects_what_may_not_be_given(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let full = ProfilePatch { max_concurrent_tasks: Some(1), ..ProfilePatch::default() };
     desk.update_profile(&bob, full, at(1)).await.unwrap();
@@ -123,7 +123,7 @@ pub async fn the_office_rejects_what_may_not_be_given(desk: Desk) {
     assert_eq!(states, [Rejected, Pending, Rejected, Completed, Rejected], "newest first");
 }
 
-pub async fn accepts_at_once_respect_the_quota(desk: Desk) {
+pub async fn accepts_at_once_respect_the_quota(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut ids = Vec::new();
     for n in 0..50 {
@@ -153,7 +153,7 @@ pub async fn accepts_at_once_respect_the_quota(desk: Desk) {
     assert_eq!((presence.status, presence.current_tasks.len()), (Status::Busy, 3));
 }
 
-pub async fn an_overdue_task_is_told_to_both_sides_once(desk: Desk) {
+pub async fn an_overdue_task_is_told_to_both_sides_once(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let draft = Draft { deadline: Some(at(10)), ..Draft::task(bob.name.clone(), "Work", "soon") };
     let id = desk.send(&alice, draft.clone(), at(1)).await.unwrap().answer.task.unwrap().id;
@@ -176,7 +176,7 @@ pub async fn an_overdue_task_is_told_to_both_sides_once(desk: Desk) {
     assert!(late.note.unwrap().starts_with("deadline"));
 }
 
-pub async fn a_delegated_task_knows_its_chain(desk: Desk) {
+pub async fn a_delegated_task_knows_its_chain(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     desk.connect(&bob, &carol).await;
@@ -205,7 +205,7 @@ pub async fn a_delegated_task_knows_its_chain(desk: Desk) {
     assert_eq!(open.iter().map(|task| &task.id).collect::<Vec<_>>(), [&root]);
 }
 
-pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(desk: Desk) {
+pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let nobody = ProfilePatch { allow_from: Some(amb_core::AllowFrom(vec![])), ..ProfilePatch::default() };
     desk.update_profile(&bob, nobody, at(1)).await.unwrap();
@@ -252,7 +252,7 @@ pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(desk: Desk
     assert_eq!(export(&bob).await, 1);
 }
 
-pub async fn what_is_open_between_two_ends_with_their_connection(desk: Desk) {
+pub async fn what_is_open_between_two_ends_with_their_connection(desk: TestStore) {
     for change in [ConnectionChange::Revoke, ConnectionChange::Block] {
         let names = if change == ConnectionChange::Revoke { ["ann", "ben"] } else { ["cat", "dan"] };
         let (ann, ben) = (desk.enter(names[0]).await, desk.enter(names[1]).await);
@@ -292,7 +292,7 @@ pub async fn what_is_open_between_two_ends_with_their_connection(desk: Desk) {
     }
 }
 
-pub async fn what_is_open_ends_when_an_agent_leaves(desk: Desk) {
+pub async fn what_is_open_ends_when_an_agent_leaves(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let given = give(&desk, &alice, &bob, "one").await;
     let gave = give(&desk, &bob, &alice, "two").await;

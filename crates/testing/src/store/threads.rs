@@ -4,7 +4,7 @@ use amb_core::{Code, Event, ReceiptState};
 
 use super::*;
 
-pub async fn an_empty_inbox_is_empty(desk: Desk) {
+pub async fn an_empty_inbox_is_empty(desk: TestStore) {
     let alice = desk.enter("alice").await;
     assert_eq!(desk.inbox(&alice, false, at(1)).await.unwrap(), Default::default());
     assert_eq!(desk.inbox(&alice, true, at(1)).await.unwrap(), Default::default());
@@ -12,7 +12,7 @@ pub async fn an_empty_inbox_is_empty(desk: Desk) {
     assert_eq!(desk.event_head(alice.key).await.unwrap(), 0);
 }
 
-pub async fn sessions_are_ordered_by_their_newest_message(desk: Desk) {
+pub async fn sessions_are_ordered_by_their_newest_message(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     for (second, subject) in [(1, "a"), (2, "b"), (3, "c"), (4, "a")] {
         for n in 0..4 {
@@ -28,7 +28,7 @@ pub async fn sessions_are_ordered_by_their_newest_message(desk: Desk) {
     assert_eq!(inbox.unread(), 16);
 }
 
-pub async fn unread_only_leaves_out_what_was_read(desk: Desk) {
+pub async fn unread_only_leaves_out_what_was_read(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let read = desk.say(&alice, &bob, "read", "1").await.answer.session_id;
     desk.say(&alice, &bob, "unread", "1").await;
@@ -40,7 +40,7 @@ pub async fn unread_only_leaves_out_what_was_read(desk: Desk) {
     assert!(desk.inbox(&alice, true, at(3)).await.unwrap().sessions.is_empty(), "what one sent is not unread");
 }
 
-pub async fn history_marks_what_it_shows_and_no_more(desk: Desk) {
+pub async fn history_marks_what_it_shows_and_no_more(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut session = None;
     for n in 0..5 {
@@ -59,7 +59,7 @@ pub async fn history_marks_what_it_shows_and_no_more(desk: Desk) {
     assert_eq!(desk.inbox(&bob, false, at(5)).await.unwrap().sessions[0].unread_count, 0);
 }
 
-pub async fn the_sender_learns_that_its_message_was_read(desk: Desk) {
+pub async fn the_sender_learns_that_its_message_was_read(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.say(&alice, &bob, "Plan", "1").await.answer;
     let before = desk.event_head(alice.key).await.unwrap();
@@ -73,7 +73,7 @@ pub async fn the_sender_learns_that_its_message_was_read(desk: Desk) {
     assert!(again.entries.is_empty(), "once");
 }
 
-pub async fn before_pages_through_a_whole_history_once_each(desk: Desk) {
+pub async fn before_pages_through_a_whole_history_once_each(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let mut session = None;
     for n in 0..23 {
@@ -100,7 +100,7 @@ pub async fn before_pages_through_a_whole_history_once_each(desk: Desk) {
     }
 }
 
-pub async fn history_is_for_members(desk: Desk) {
+pub async fn history_is_for_members(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     let session = desk.say(&alice, &bob, "Plan", "1").await.answer.session_id;
@@ -112,7 +112,7 @@ pub async fn history_is_for_members(desk: Desk) {
     assert_eq!(desk.inbox(&bob, true, at(3)).await.unwrap().unread(), 1);
 }
 
-pub async fn reading_ones_own_messages_marks_nothing(desk: Desk) {
+pub async fn reading_ones_own_messages_marks_nothing(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "1").await.answer.session_id;
     let own = desk.history(&alice, &session, HistoryPage::default(), at(2)).await.unwrap();

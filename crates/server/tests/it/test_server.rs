@@ -36,7 +36,7 @@ fn client() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
-pub(crate) struct Desk {
+pub(crate) struct TestServer {
     pub(crate) host: String,
     pub(crate) metrics: String,
     pub(crate) http: Client,
@@ -92,7 +92,7 @@ impl Answer {
     }
 }
 
-impl Desk {
+impl TestServer {
     pub(crate) async fn sqlite() -> Self {
         Self::sqlite_with(Config { rate_limits: None, ..Config::default() }).await
     }
