@@ -90,13 +90,13 @@ class Mailbox:
 
     # Who is here.
     def register(self, card: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Enters or replaces the card: description, capabilities, allow_from, max_concurrent_tasks. Other keys are ignored."""
+        """Registers or replaces the card: description, capabilities, allow_from, max_concurrent_tasks. Other keys are ignored."""
 
     def heartbeat(self) -> None: ...
     def set_status(
         self, status: Literal["idle", "busy", "offline"], current_tasks: Sequence[str] | None = None
     ) -> None:
-        """Says what the agent does; a sign of life too. A directory shows the tasks given here; a server counts its own."""
+        """Says what the agent does; counts as a heartbeat too. A directory shows the tasks given here; a server counts its own."""
 
     def agents(self) -> list[dict[str, Any]]:
         """Everybody the caller may know of, by name: name, description, capabilities, status, current_tasks, ..."""
@@ -144,10 +144,10 @@ class Mailbox:
         """What this agent's consumers, in whatever process, hold now and have not acknowledged."""
 
     def inbox(self, unread_only: bool = False) -> dict[str, Any]:
-        """The agent's threads with previews: the document of GET /inbox. Marks nothing as read."""
+        """The agent's sessions with previews: the document of GET /inbox. Marks nothing as read."""
 
     def read(self, session: str, limit: int = 20, before: str | None = None) -> dict[str, Any]:
-        """A page of a thread, newest first; marks what it returns as read."""
+        """A page of a session, newest first; marks what it returns as read."""
 
     def message(self, id: str) -> dict[str, Any]:
         """One message that the agent sent or received, whole, with its ``receipts``."""

@@ -16,7 +16,7 @@ __all__ = ["DEFAULT_ROOT", "MailboxManager"]
 
 #: Where nanobots keep their mailboxes.
 DEFAULT_ROOT = "~/.nanobot/mailboxes"
-#: Mailboxes that are kept open; the one that was used longest ago makes room, and its claims are given back.
+#: Mailboxes that are kept open; the one that was used longest ago is closed, and its claims are released.
 MOST_OPEN = 256
 #: Messages that one ``poll`` returns at most; the rest waits for the next.
 MOST_POLLED = 64
@@ -90,7 +90,7 @@ class MailboxManager:
         self.close()
 
     def register(self, agent_id: str, card: Mapping[str, Any]) -> None:
-        """Enters the agent's card, or replaces it. Makes its mailbox."""
+        """Registers the agent's card, or replaces it. Makes its mailbox."""
         mailbox = self.mailbox(agent_id)
         mailbox.register(card)
         status, tasks = card.get("status"), card.get("current_tasks")
@@ -98,7 +98,7 @@ class MailboxManager:
             mailbox.set_status(status or "idle", tasks)
 
     def heartbeat(self, agent_id: str) -> None:
-        """A sign of life. One that has fallen out of the registry is put back."""
+        """A heartbeat. One that has fallen out of the registry is put back."""
         self.mailbox(agent_id).heartbeat()
 
     def update_status(self, agent_id: str, status: str, current_tasks: list[str] | None = None) -> None:

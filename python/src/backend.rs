@@ -13,14 +13,14 @@ use amb_core::{Cursor, Draft, Message, OfficeError, Status, TaskId};
 use amb_dir::DirMailbox;
 use tokio::time::Instant;
 
-/// How long one look at a server's log lasts: a lease that runs out is announced by nothing.
+/// How long one read of a server's log waits: no entry announces a lease that ran out.
 const LOOK: Duration = Duration::from_secs(20);
 
 pub(crate) enum Backend {
     Directory(DirMailbox),
     Server {
         client: Client,
-        /// Up to where the log was read before mail was last looked for.
+        /// How far the log was read before messages were last claimed.
         cursor: Mutex<Option<Cursor>>,
     },
 }
@@ -33,7 +33,7 @@ impl Backend {
         }
     }
 
-    /// The backend, for what only a directory has.
+    /// The directory backend, for what only a directory has.
     pub(crate) fn directory(&self) -> Result<&DirMailbox> {
         match self {
             Backend::Directory(backend) => Ok(backend),
@@ -47,12 +47,12 @@ impl Backend {
         match (self, status) {
             (Backend::Directory(backend), status) => backend.set_status(status, current_tasks).await,
             (Backend::Server { client, .. }, Status::Offline) => client.leave().await,
-            // A server knows the tasks of its agents, and shows those as busy that have one.
+            // A server knows the tasks of its agents, and reports those with one as busy.
             (Backend::Server { client, .. }, _) => client.heartbeat().await,
         }
     }
 
-    /// Sends; where `within` says how many hops are left, with no more than these.
+    /// Sends; where `within` gives the remaining hops, with no more than these.
     pub(crate) async fn send(&self, draft: Draft, within: Option<Hop>) -> Result<Sent> {
         match (self, within) {
             (Backend::Directory(backend), Some(within)) => backend.send_within(draft, within).await,
@@ -63,8 +63,8 @@ impl Backend {
         }
     }
 
-    /// Claims mail, waiting for some up to `wait` or until `stop` ends. A claim that was begun is always finished: dropping
-    /// it would keep mail from everybody until its lease, or this process, ends.
+    /// Claims messages, waiting for some up to `wait` or until `stop` ends. A claim that was begun is always finished: dropping
+    /// it would keep messages from everybody until its lease, or this process, ends.
     pub(crate) async fn next(
         &self,
         request: ClaimRequest,
@@ -88,7 +88,7 @@ async fn next_at(
     let known = || cursor.lock();
     let give_up = Instant::now().checked_add(wait);
     let mut stop = pin!(stop);
-    // From before the first look, so that what comes in between is not missed.
+    // Taken before the first claim, so that what comes in between is not missed.
     let first = known().clone();
     let mut since = match first {
         Some(since) => since,

@@ -9,10 +9,10 @@ use serde_json::{Map, Number, Value};
 
 use crate::failure;
 
-/// Deeper than this nothing that the offices take is nested.
+/// The deepest nesting that is converted; offices accept nothing deeper.
 const DEEPEST: usize = 64;
 
-/// A Python value as JSON. Mappings with text keys, sequences, text, numbers, booleans and None can be said in JSON.
+/// Converts a Python value to JSON: mappings with text keys, sequences, text, numbers, booleans and None.
 pub(crate) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(value, 0)
 }
@@ -27,7 +27,7 @@ fn read(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     } else if let Ok(flag) = value.cast::<PyBool>() {
         Ok(Value::Bool(flag.is_true()))
     } else if let Ok(text) = value.cast::<PyString>() {
-        // Lone surrogates are no text in any office.
+        // Lone surrogates are not valid text.
         let text = text.to_str().map_err(|_| failure::invalid(py, "a text has characters that UTF-8 cannot say"))?;
         Ok(Value::String(text.to_owned()))
     } else if let Ok(number) = value.cast::<PyInt>() {
@@ -53,13 +53,13 @@ fn read(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     }
 }
 
-/// A document of ours from a dict.
+/// Parses a dict as one of our documents.
 pub(crate) fn parse<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     let json = from_python(value)?;
     serde_json::from_value(json).map_err(|error| failure::invalid(value.py(), format!("{what}: {error}")))
 }
 
-/// A document of ours as a Python value.
+/// Converts a document to a Python value.
 pub(crate) fn to_python(py: Python<'_>, document: &impl Serialize) -> PyResult<Py<PyAny>> {
     let json = serde_json::to_value(document).map_err(|error| failure::invalid(py, error.to_string()))?;
     write(py, json)

@@ -1,4 +1,4 @@
-//! A draft from a dict: the fields of the contract, and what is shorter to write in Python.
+//! Parses a draft from a dict: the fields of the contract, and shorthands for Python.
 
 use amb_core::limits::MAX_TTL;
 use amb_core::mailbox::{Mailbox, Result};
@@ -31,12 +31,12 @@ const FIELDS: [&str; 20] = [
     "trace",
 ];
 
-/// The draft that a dict describes, and the hops that it says are left; `office` says who sent the message that it follows.
+/// The draft that a dict describes, and the remaining hops that it names; `office` tells who sent the message that it follows.
 pub(crate) async fn read(office: &dyn Mailbox, value: Value) -> Result<(Draft, Option<Hop>)> {
     let Value::Object(mut fields) = value else {
         return Err(OfficeError::invalid("a draft is a dict with `to` and `text`"));
     };
-    // A field that is left open says nothing.
+    // None counts as absent.
     fields.retain(|_, value| !value.is_null());
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         let known = FIELDS[..FIELDS.len() - 3].join(", ");
@@ -77,7 +77,7 @@ pub(crate) async fn read(office: &dyn Mailbox, value: Value) -> Result<(Draft, O
     Ok((draft, within))
 }
 
-/// What a program that counts hops itself says is left of them. What is no name cannot be compared with one.
+/// The remaining hops, from a program that counts them itself. Entries that are no names are left out.
 fn hop_of(fields: &mut Map<String, Value>) -> Result<Option<Hop>> {
     let (ttl, trace) = (fields.remove("ttl"), fields.remove("trace"));
     if ttl.is_none() && trace.is_none() {
@@ -103,7 +103,7 @@ fn id_of(value: &Value) -> Result<MessageId> {
     Ok(MessageId::parse(text)?)
 }
 
-/// A span from now becomes `deadline_in`, so that the same draft can be sent again under its key.
+/// A duration from now becomes `deadline_in`, so that a repeat under the same idempotency key is the same draft.
 fn read_deadline(fields: &mut Map<String, Value>) -> Result<()> {
     let relative = match fields.get("deadline") {
         Some(Value::String(text)) if text.parse::<Timestamp>().is_err() => text.clone(),
@@ -115,12 +115,12 @@ fn read_deadline(fields: &mut Map<String, Value>) -> Result<()> {
         return Err(OfficeError::invalid("a deadline is a moment or a time from now, not both"));
     }
     fields.remove("deadline");
-    // Never negative, and rounded: it fits.
+    // Never negative, and rounded, so it fits.
     fields.insert("deadline_in".into(), json!(seconds as u64));
     Ok(())
 }
 
-/// The draft as an answer to its parent where it goes back to whom the parent came from, else as passing it on.
+/// Makes the draft a reply to its parent where it goes back to the parent's sender, else a relay of it.
 async fn following(office: &dyn Mailbox, mut draft: Draft, parent: MessageId) -> Result<Draft> {
     if draft.reply_to.is_some() || draft.relay_of.is_some() {
         return Err(OfficeError::invalid("a draft has `parent`, or `reply_to` or `relay_of`"));

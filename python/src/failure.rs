@@ -1,4 +1,4 @@
-//! Failures as Python exceptions. The classes are written in Python (`agent_mailbox/errors.py`).
+//! Errors as Python exceptions. The classes are written in Python (`agent_mailbox/errors.py`).
 
 use std::error::Error;
 
@@ -35,7 +35,7 @@ fn class_of(code: Code) -> &'static str {
     }
 }
 
-/// Puts the classes where the stubs say that they are.
+/// Exports the classes where the stubs declare them.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let errors = errors(module.py())?;
     CLASSES.iter().try_for_each(|name| module.add(*name, errors.getattr(*name)?))
@@ -45,11 +45,11 @@ fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("agent_mailbox.errors")
 }
 
-/// The exception for a failure of an office.
+/// The exception for an error of an office.
 pub(crate) fn raise(py: Python<'_>, error: &OfficeError) -> PyErr {
     let seconds = error.wait().map(|wait| wait.as_secs_f64());
     let hint = match error.code() {
-        // There is no other log that could say how.
+        // There is no other log with the cause.
         Code::Internal => error.source().map(causes),
         _ if error.may_be_done() => Some("it may have been carried out all the same; look before you repeat it".into()),
         _ => seconds.map(|seconds| format!("try again in {} s", seconds.ceil())),
@@ -68,7 +68,7 @@ pub(crate) fn raise(py: Python<'_>, error: &OfficeError) -> PyErr {
     }
 }
 
-/// The exception for a field that is wrong.
+/// The exception for an invalid field.
 pub(crate) fn invalid(py: Python<'_>, detail: impl Into<String>) -> PyErr {
     raise(py, &OfficeError::invalid(detail))
 }

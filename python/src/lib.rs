@@ -1,7 +1,6 @@
-//! The native half of the Python package `agent_mailbox`. What it offers, and to whom, is written down in
-//! `agent_mailbox/_native.pyi`.
+//! The native half of the Python package `agent_mailbox`. Its interface is declared in `agent_mailbox/_native.pyi`.
 
-// The code that PyO3's macros make.
+// The code that PyO3's macros generate needs these.
 #![allow(unsafe_code, unreachable_pub)]
 
 mod backend;

@@ -1,7 +1,7 @@
-//! Warnings of the offices, handed to Python's `logging` under the name `agent_mailbox`.
+//! Passes warnings of the offices to Python's `logging` under the name `agent_mailbox`.
 //!
-//! They are kept in a bounded queue until a thread that holds the GIL comes by: a worker that waited for the GIL while it
-//! holds a lock could wait for ever.
+//! They wait in a bounded queue for a thread that holds the GIL: a worker that waited for the GIL while it holds a lock could
+//! deadlock.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, span};
 
-/// Warnings kept at most; the oldest make room.
+/// The most warnings that are kept; the oldest are dropped.
 const MOST: usize = 256;
 
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0 });
@@ -65,12 +65,12 @@ impl Visit for Line {
     }
 }
 
-/// Collects warnings, unless another part of the process does already.
+/// Collects warnings, unless another part of the process has installed a subscriber.
 pub(crate) fn install() {
     let _taken = tracing::subscriber::set_global_default(Warnings);
 }
 
-/// Hands what has come in to Python's `logging`.
+/// Passes the queued warnings to Python's `logging`.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     let (lines, lost) = {
         let mut waiting = WAITING.lock();

@@ -17,7 +17,7 @@ use crate::transcripts::{key, line};
 use crate::wait::Waits;
 use crate::{document, draft, failure, render, runtime};
 
-/// A wait without an end; longer than any process lives.
+/// A wait without a limit; longer than any process lives.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// One agent's mailbox.
@@ -25,7 +25,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 pub(crate) struct Mailbox {
     backend: Arc<Backend>,
     waits: Arc<Waits>,
-    /// What this object claimed and was not told to be done with, given back when it is closed.
+    /// Claims of this object that were neither acknowledged nor released; released when it is closed.
     held: Arc<Mutex<Vec<MessageId>>>,
     /// The process that opened it. A forked child has none of its threads and shares its locks.
     process: u32,
@@ -59,7 +59,7 @@ impl Mailbox {
     }
 }
 
-/// An error of a text that is none of ours to parse.
+/// Converts a parse error to an exception.
 fn parsed<T, E>(py: Python<'_>, parsed: Result<T, E>) -> PyResult<T>
 where
     OfficeError: From<E>,
@@ -71,15 +71,15 @@ fn ids_of(py: Python<'_>, ids: &Bound<'_, PyTuple>) -> PyResult<Vec<MessageId>> 
     ids.iter().map(|id| parsed(py, MessageId::parse(&id.extract::<String>()?))).collect()
 }
 
-/// A time in seconds, as Python has it.
+/// A number of seconds as a duration.
 fn seconds(py: Python<'_>, what: &str, seconds: f64) -> PyResult<Duration> {
-    // Not `min`, which takes what is not a number for the other one.
+    // Not `min`, which would replace NaN.
     let bounded = if seconds > FOR_EVER.as_secs_f64() { FOR_EVER.as_secs_f64() } else { seconds };
     Duration::try_from_secs_f64(bounded)
         .map_err(|_| failure::invalid(py, format!("{what} is a number of seconds, not {seconds}")))
 }
 
-/// A path as Python writes it, with its user's home for a leading `~`.
+/// A Python path, with a leading `~` expanded.
 pub(crate) fn path(py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     py.import("os.path")?.call_method1("expanduser", (path,))?.extract()
 }
@@ -237,13 +237,13 @@ impl Mailbox {
             || self.waits.wake(),
             |claimed| {
                 let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
-                // What cannot be given back now comes back by itself.
+                // A claim that cannot be released now ends by itself.
                 let _given_back = runtime::wait(py, backend.office().release(&ids));
             },
         )?;
         let Some(message) = claimed.into_iter().next() else { return Ok(None) };
         if self.waits.is_closed() {
-            // Claimed at the moment of closing: nobody could acknowledge it any more.
+            // Claimed while the mailbox was closed: nobody could acknowledge it any more.
             runtime::wait(py, backend.office().release(std::slice::from_ref(&message.id)))?;
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! What models are shown.
+//! Text for models.
 
 use amb_core::render::{self, Nonce};
 use amb_core::transcript::Line;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::document;
 use crate::failure;
 
-/// A message of ours from a dict.
+/// Parses a dict as a message.
 pub(crate) fn message(value: &Bound<'_, PyAny>) -> PyResult<Message> {
     document::parse(value, "this is no message")
 }

@@ -1,4 +1,4 @@
-//! The threads on which the offices' work is done, and how Python's threads wait for it.
+//! The threads that run the offices' work, and how Python's threads wait for it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::{failure, log};
 
 /// Threads that only wait for the network or for a hint.
 const WORKERS: usize = 2;
-/// Threads that work on files. Further calls wait for one of them.
+/// Threads for blocking file operations. Further calls wait for one of them.
 const BLOCKING: usize = 64;
-/// How long a wait goes on before signals are looked at: Ctrl-C ends a wait within this time.
+/// The interval at which a wait checks for signals: Ctrl-C ends a wait within this time.
 const SIGNALS: Duration = Duration::from_millis(250);
 
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the parent's
-/// is never dropped, since it cannot be told to stop there.
+/// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the parent's is never
+/// dropped there, since its threads cannot be stopped.
 fn runtime() -> PyResult<&'static Runtime> {
     let mut runtime = RUNTIME.lock();
     let process = std::process::id();
@@ -36,7 +36,7 @@ fn runtime() -> PyResult<&'static Runtime> {
     Ok(made)
 }
 
-/// Waits for an office's answer with the GIL released.
+/// Waits for a result with the GIL released.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     answer: impl Future<Output = Result<T, OfficeError>> + Send,
@@ -47,8 +47,8 @@ pub(crate) fn wait<T: Send>(
     answer.map_err(|error| failure::raise(py, &error))
 }
 
-/// The same for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which makes the
-/// answer come soon, and the answer is handed to `undo`.
+/// The same for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which ends the work
+/// soon, and its result is passed to `undo`.
 pub(crate) fn wait_long<T: Send>(
     py: Python<'_>,
     answer: impl Future<Output = Result<T, OfficeError>> + Send,

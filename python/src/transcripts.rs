@@ -1,4 +1,4 @@
-//! Records of group chats: the class `Transcripts`.
+//! Transcripts of group chats: the class `Transcripts`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::{document, failure, mailbox, runtime};
 
-/// Records of group chats in a directory.
+/// Transcripts of group chats in a directory.
 #[pyclass(frozen, module = "agent_mailbox._native")]
 pub(crate) struct Transcripts {
     root: PathBuf,

@@ -32,7 +32,7 @@ impl Waits {
         }
     }
 
-    /// Ends all waits, for good. Answers whether it did so for the first time.
+    /// Ends all waits, for good. Returns whether it was the first call.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.state();
         self.wake.notify_waiters();
@@ -43,7 +43,8 @@ impl Waits {
         self.state().closed
     }
 
-    /// Runs `work`, which gets a future that ends when it shall stop waiting. Without a wait if it was woken before.
+    /// Runs `work`, which gets a future that ends when it is to stop waiting. If it was woken before, that future has ended
+    /// already.
     pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Stop) -> W) -> Option<T>
     where
         W: Future<Output = T>,
@@ -64,18 +65,18 @@ impl Waits {
             done = &mut work => return Some(done),
             () = stop => {}
         }
-        // An error says that the work is over.
+        // An error means that the work has ended.
         let _over = ended.send(());
         Some(work.await)
     }
 }
 
-/// Ends when the work shall stop waiting.
+/// Ends when the work is to stop waiting.
 pub(crate) struct Stop(tokio::sync::oneshot::Receiver<()>);
 
 impl Stop {
     pub(crate) async fn ended(self) {
-        // The sender goes only when the work is over.
+        // The sender is dropped only when the work has ended.
         let _told = self.0.await;
     }
 }

@@ -55,7 +55,7 @@ class MailboxChannel(BaseChannel):
         return not isinstance(error, MailboxError) or error.may_succeed_later
 
     def turn(self, mail_id: str | None) -> Turn | None:
-        """The turn under way for this mail."""
+        """The turn under way for this message."""
         return self.listener.turns.get(mail_id) if self.listener is not None and mail_id else None
 
     async def start(self) -> None:
@@ -92,7 +92,7 @@ class MailboxChannel(BaseChannel):
         await box.set_status("idle")
 
     async def stop(self) -> None:
-        """Gives back what is held and says goodbye."""
+        """Gives back what is held and marks the agent as offline."""
         self._running = False
         self._retry.stopped.set()
         while self._undo:
@@ -148,11 +148,11 @@ class MailboxChannel(BaseChannel):
 
     async def _send_late(self, box: AsyncMailbox, draft: dict[str, Any]) -> None:
         """Sends what a conversation with a peer says after its turn, such as the result of a subagent: it counts on with the hops of
-        the peer's last mail."""
+        the peer's last message."""
         draft = {**draft, "automatic": True}
         last = self.listener.last_mail.get(draft["to"]) if self.listener is not None else None
         try:
             await box.send({**draft, "parent": last})
         except NotFoundError:
-            # That mail was archived since; or there is no such peer, and this says so once more.
+            # That message was archived since; or there is no such peer, and this says so once more.
             await box.send(draft)

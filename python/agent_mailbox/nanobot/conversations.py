@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 _LONGEST_WAIT = 600.0
-"""Seconds after which a mail is handed over although the conversation is still busy: nanobot then takes it into that turn."""
+"""Seconds after which a message is handed over although the conversation is still busy: nanobot then takes it into that turn."""
 
 
 class Conversations:

@@ -1,6 +1,6 @@
 """Takes mail and gives each its turn.
 
-A mail is claimed, so that two gateways of one name do not both answer it, and acknowledged after its turn.
+A message is claimed, so that two gateways of one name do not both answer it, and acknowledged after its turn.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from agent_mailbox.nanobot.turn import Turn
 T = TypeVar("T")
 
 _MAX_PEERS = 1_000
-"""Peers whose last mail is remembered."""
+"""Peers whose last message is remembered."""
 MAX_HELD = 32
-"""Mails that have or await their turn at once; the rest waits in the mailbox."""
+"""Messages that have or await their turn at once; the rest waits in the mailbox."""
 _WAIT = 30.0
 """Seconds that one look at the mailbox waits. Only a bound: mail ends the wait at once."""
 _BLIND = 600.0
@@ -74,7 +74,7 @@ class Listener:
             except ClosedError:
                 return
             except Exception as error:
-                # One bad mail, or an office that is away for now, must not end the channel.
+                # One bad message, or an office that is away for now, must not end the channel.
                 failures += 1
                 if mail is not None:
                     await self._give_back(mail["id"])
@@ -100,7 +100,7 @@ class Listener:
         return True
 
     async def _judged(self, judging: Awaitable[T], mail: dict[str, Any], otherwise: Callable[[], T]) -> T:
-        """What a mail needs. Where the office refuses to say, the model sees it as a message; it is never dropped for that."""
+        """What a message needs. Where the office refuses to say, the model sees it as a message; it is never dropped for that."""
         try:
             return await judging
         except ClosedError:
@@ -119,7 +119,7 @@ class Listener:
             logger.error("a mail could not be handled: {}", error)
 
     async def _handle(self, mail: dict[str, Any], turn: Turn | None) -> None:
-        """Gives a mail its turn and acknowledges it. What is not acknowledged is given back and comes again."""
+        """Gives a message its turn and acknowledges it. What is not acknowledged is given back and comes again."""
         is_done, ids = False, [mail["id"], *(turn.early if turn else [])]
         self._held.update(ids)
         try:

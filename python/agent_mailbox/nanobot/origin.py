@@ -1,6 +1,6 @@
 """Where something that the model sends comes from: the mail that its turn answers, and the conversation that it was sent in.
 
-What is sent from a turn that a mail began answers that mail or passes it on, so ttl and trace go on. What is sent from a chat
+What is sent from a turn that a message began answers that message or passes it on, so ttl and trace go on. What is sent from a chat
 carries that chat, so that its answer comes back there.
 """
 
@@ -20,7 +20,7 @@ def fields(context: Any, turn: Turn | None, to: str, kind: str) -> dict[str, Any
     found: dict[str, Any] = {}
     if turn is not None:
         found["parent"] = turn.id
-        # What goes back to whoever wrote counts on with the hops of that mail, so that two agents do not keep each other busy.
+        # What goes back to whoever wrote counts on with the hops of that message, so that two agents do not keep each other busy.
         if to.strip().casefold() == turn.mail["from"].casefold():
             found["automatic"] = True
     callback = _callback(context, turn, kind)

@@ -61,11 +61,11 @@ class Parts:
 
     @property
     def ids(self) -> list[str]:
-        """The mails that are kept."""
+        """The messages that are kept."""
         return [mail["id"] for kept in self._tasks.values() for mail in kept]
 
     def keep(self, mail: dict[str, Any]) -> list[dict[str, Any]]:
-        """Keeps an early part. Returns the mails that had to make room."""
+        """Keeps an early part. Returns the messages that had to make room."""
         kept = self._tasks.setdefault(_key(mail), [])
         kept.append(mail)
         dropped = []
@@ -86,7 +86,7 @@ def _key(mail: dict[str, Any]) -> tuple[str, str]:
 
 
 def joined(mail: dict[str, Any], early: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last part with what came before it, as one mail. A beginning that was made anew counts alone."""
+    """The last part with what came before it, as one message. A beginning that was made anew counts alone."""
     head = head_of(mail)
     if head is None:
         return mail

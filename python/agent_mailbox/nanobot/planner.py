@@ -1,4 +1,4 @@
-"""What a mail needs: nothing, a turn of its own, or a turn in the conversation that it answers.
+"""What a message needs: nothing, a turn of its own, or a turn in the conversation that it answers.
 
 Every step may be repeated: a process that dies gives its claims back, and the next one begins the mail again.
 """
@@ -28,7 +28,7 @@ class Planner:
         self.parts = parts.Parts()
 
     async def plan(self, mail: dict[str, Any]) -> Turn | None:
-        """The turn that a mail needs; None where it needs none and is done with."""
+        """The turn that a message needs; None where it needs none and is done with."""
         kind, task = mail["kind"], mail.get("task") or {}
         if kind == "task_update" or mail.get("reply_to"):
             async with self._delegated.sending:
@@ -69,11 +69,11 @@ class Planner:
         return self.message(mail)
 
     def message(self, mail: dict[str, Any]) -> Turn:
-        """The turn of a mail that is read and perhaps answered, and moves no task."""
+        """The turn of a message that is read and perhaps answered, and moves no task."""
         return _turn(mail, prompts.for_message(mail["from"]) if provokes_answer(mail) else prompts.for_silence())
 
     async def _ours(self, mail: dict[str, Any]) -> dict[str, Any] | None:
-        """The task or message of this agent's own that a mail answers. Where its conversation is, is read from that, never from what
+        """The task or message of this agent's own that a message answers. Where its conversation is, is read from that, never from what
         came."""
         task, reply_to = mail.get("task") or {}, mail.get("reply_to")
         try:

@@ -12,7 +12,7 @@ from loguru import logger
 from agent_mailbox import AsyncMailbox, ClosedError, MailboxError
 
 LEASE = 120.0
-"""Seconds for which a server keeps a mail from others. Renewed while it is worked on; the mail of a gateway that died comes back after them."""
+"""Seconds for which a server keeps a message from others. Renewed while it is worked on; the mail of a gateway that died comes back after them."""
 _RENEWALS = 4
 """Renewals within one lease: some may fail."""
 _SETTLED = 0.1
@@ -20,7 +20,7 @@ _SETTLED = 0.1
 
 
 class Presence:
-    """Says ``busy`` while a mail has its turn and ``idle`` while the channel listens, with heartbeats in between."""
+    """Says ``busy`` while a message has its turn and ``idle`` while the channel listens, with heartbeats in between."""
 
     def __init__(self, box: AsyncMailbox, interval: float, is_busy: Callable[[], bool], held: Callable[[], list[str]]) -> None:
         self._box = box

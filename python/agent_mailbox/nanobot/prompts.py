@@ -1,4 +1,4 @@
-"""What the model is told beside a mail. The mail itself stands in the frame that the core renders."""
+"""What the model is told beside a message. The mail itself stands in the frame that the core renders."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ENDED = ("completed", "failed", "rejected")
 
 @dataclass
 class Turn:
-    """A mail, where its turn runs, and what came of it."""
+    """A message, where its turn runs, and what came of it."""
 
     mail: dict[str, Any]
     content: str
@@ -25,7 +25,7 @@ class Turn:
     session_key: str
     metadata: dict[str, Any]
     early: list[str] = field(default_factory=list)
-    """Ids of the mails with the beginning of what this one ends; acknowledged together with it."""
+    """Ids of the messages with the beginning of what this one ends; acknowledged together with it."""
     task: str | None = None
     """The task that the turn's answer completes."""
     is_fresh: bool = False
