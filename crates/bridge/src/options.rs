@@ -92,7 +92,7 @@ impl fmt::Debug for BridgeOptions {
             .field("tasks", &self.tasks)
             .field("requests", &self.requests)
             .field("backoff", &self.backoff)
-            .field("hold_thread", &self.hold_session)
+            .field("hold_session", &self.hold_session)
             .finish_non_exhaustive()
     }
 }

@@ -119,10 +119,10 @@ impl Queue {
             return Some(self.waiting.swap_remove(due).1);
         }
         // The first message of each session, and the highest priority in it.
-        let mut threads: HashMap<&SessionId, (Reverse<Priority>, usize)> = HashMap::new();
+        let mut sessions: HashMap<&SessionId, (Reverse<Priority>, usize)> = HashMap::new();
         for (at, held) in self.parked.iter().enumerate() {
             let priority = Reverse(held.mail.priority);
-            let (most, _) = threads.entry(&held.session).or_insert((priority, at));
+            let (most, _) = sessions.entry(&held.session).or_insert((priority, at));
             *most = (*most).min(priority);
         }
         let can_begin = |at: usize| {
@@ -131,7 +131,7 @@ impl Queue {
                     && self.held_back_until(&held.session).is_none_or(|until| until <= now)
             })
         };
-        let (_, first) = threads.into_values().filter(|(_, at)| can_begin(*at)).min()?;
+        let (_, first) = sessions.into_values().filter(|(_, at)| can_begin(*at)).min()?;
         self.parked.remove(first)
     }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_mail_overtakes_other_threads_and_never_its_own() {
+    fn urgent_mail_overtakes_other_sessions_and_never_its_own() {
         let mut queue = Queue::new(HOUR);
         queue.park(held("other", "session-1", 1, Priority::Normal));
         queue.park(held("urgent", "session-2", 4, Priority::Urgent));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mail_that_failed_holds_back_its_own_thread_for_a_bounded_time() {
+    fn a_mail_that_failed_holds_back_its_own_session_for_a_bounded_time() {
         let mut queue = Queue::new(HOUR);
         let now = Instant::now();
         queue.wait(now + HOUR * 2, held("failed", "session-1", 1, Priority::Normal));

@@ -75,7 +75,7 @@ async fn one_process_and_one_session_answer_a_peer() {
 }
 
 #[tokio::test]
-async fn each_thread_has_its_session_where_that_is_wanted() {
+async fn each_session_has_its_own_where_that_is_wanted() {
     let world = World::new().await;
     let fake = Fake::new(&world, "ok");
     let options = BridgeOptions { conversations: Conversations::Session, ..patient() };

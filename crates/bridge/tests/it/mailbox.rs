@@ -7,7 +7,7 @@ use amb_core::mailbox::Mailbox;
 use crate::world::{World, quick, until};
 
 #[tokio::test]
-async fn mail_is_shown_as_data_with_its_subject_once_a_thread() {
+async fn mail_is_shown_as_data_with_its_subject_once_a_session() {
     let world = World::new().await;
     let bridge = world.start(GatewayRoute::Chat, quick());
     let mail = world.mail().await;

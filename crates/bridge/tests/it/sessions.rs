@@ -20,7 +20,7 @@ async fn all_mail_goes_to_one_conversation_or_each_peer_has_its_own() {
 }
 
 #[tokio::test]
-async fn a_thread_stays_in_its_conversation_across_restarts() {
+async fn a_session_stays_in_its_conversation_across_restarts() {
     use amb_core::mailbox::Mailbox;
     let world = World::new().await;
     let bridge = world.start(

@@ -145,7 +145,7 @@ async fn a_question_and_a_plain_answer_are_words_and_leave_the_task_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_task_is_ended_by_a_later_answer_in_its_thread() {
+async fn a_task_is_ended_by_a_later_answer_in_its_session() {
     let (world, mail, bridge) = decided("[mailbox: question]\nwhich branch?").await;
     world.gateway.fault([Fault::Answers("[mailbox: completed]\nmerged")]);
     world.mail_in(&mail.session, "main").await;

@@ -59,7 +59,7 @@ async fn next(begins: &mut mpsc::Receiver<String>) -> String {
 }
 
 #[tokio::test]
-async fn turns_of_several_threads_begin_before_any_of_them_ends_up_to_the_limit() {
+async fn turns_of_several_sessions_begin_before_any_of_them_ends_up_to_the_limit() {
     let world = World::new().await;
     let (model, mut begins) = model();
     let bridge = world.start_with(model.clone(), several());
@@ -87,7 +87,7 @@ async fn turns_of_several_threads_begin_before_any_of_them_ends_up_to_the_limit(
 }
 
 #[tokio::test]
-async fn turns_of_one_thread_follow_each_other_while_others_go_on() {
+async fn turns_of_one_session_follow_each_other_while_others_go_on() {
     let world = World::new().await;
     let (model, mut begins) = model();
     let first = world.mail().await;
@@ -121,7 +121,7 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
     world.is_answered(&poisoned).await;
     world.mail_in(&poisoned.session, "poison").await;
     world.status_says("failure", |status| status.last_error.is_some()).await;
-    // Of another thread, and of the same one.
+    // Of another session, and of the same one.
     let innocent = [world.mail().await, world.mail_in(&poisoned.session, "innocent").await];
     world.is_answered(&innocent[0]).await;
     until("an answer", async || world.replies(&innocent[1]).await.len() == 2).await;
@@ -152,7 +152,7 @@ async fn mail_of_another_peer_does_not_wait_behind_a_flood_of_one() {
 }
 
 #[tokio::test]
-async fn the_mail_of_a_thread_keeps_its_order_when_one_fails_or_is_urgent() {
+async fn the_mail_of_a_session_keeps_its_order_when_one_fails_or_is_urgent() {
     let world = World::new().await;
     let (model, mut begins) = model();
     model.may_end.add_permits(10);

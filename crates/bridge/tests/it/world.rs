@@ -90,7 +90,7 @@ impl World {
         start(Arc::new(self.bob.clone()), runtime, &self.ledger(), options)
     }
 
-    /// Alice writes to bob, in a thread of its own.
+    /// Alice writes to bob, in a session of its own.
     pub(crate) async fn mail(&self) -> Mail {
         let number = self.sent.fetch_add(1, Ordering::Relaxed);
         let draft = Draft::text("bob".parse().unwrap(), format!("subject {number}"), format!("question {number}"));
@@ -98,7 +98,7 @@ impl World {
         Mail { id: sent.message_id, session: sent.session_id }
     }
 
-    /// Alice writes to bob, in this thread.
+    /// Alice writes to bob, in this session.
     pub(crate) async fn mail_in(&self, session: &SessionId, text: &str) -> Mail {
         let draft = Draft { session: Some(session.clone()), ..Draft::text("bob".parse().unwrap(), "", text) };
         let sent = self.alice.send(draft).await.unwrap();
