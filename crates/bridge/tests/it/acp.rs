@@ -276,7 +276,7 @@ async fn a_refusal_is_final_and_an_error_is_tried_again() {
     bridge.stop().await;
 }
 
-/// One mail for one turn, as a bridge gives it.
+/// One message for one turn, as a bridge gives it.
 async fn turn(timeout: Duration, world: &World) -> Turn {
     let sent = world.mail().await;
     let mail = world.bob.message(&sent.id).await.unwrap().message;

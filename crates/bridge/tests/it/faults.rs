@@ -10,7 +10,7 @@ use amb_core::mailbox::Mailbox;
 use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, until};
 
-/// One mail with these faults before it goes well; answers how often the model ran.
+/// One message with these faults before it goes well; answers how often the model ran.
 async fn runs_with(route: GatewayRoute, faults: &[Fault]) -> usize {
     let world = World::new().await;
     world.gateway.fault(faults.iter().copied());

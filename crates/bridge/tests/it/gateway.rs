@@ -123,7 +123,7 @@ impl Gateway {
         self.lock().faults.extend(faults);
     }
 
-    /// How often the model ran for a mail.
+    /// How often the model ran for a message.
     pub(crate) fn runs_of(&self, id: &str) -> usize {
         self.lock().runs.iter().filter(|run| *run == id).count()
     }

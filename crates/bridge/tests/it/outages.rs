@@ -101,7 +101,7 @@ async fn a_tool_that_is_forbidden_is_said_and_waited_for() {
 async fn a_gateway_that_is_too_busy_makes_mail_wait_and_gives_none_up() {
     for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         let world = World::new().await;
-        // More often than a mail may fail.
+        // More often than a message may fail.
         world.gateway.fault([Fault::Status(429); 8]);
         let mail = world.mail().await;
         let bridge = world.start(route, quick());

@@ -1,4 +1,4 @@
-//! Which conversation of the runtime a mail goes to.
+//! Which conversation of the runtime a message goes to.
 
 use amb_bridge::openclaw::GatewayRoute;
 use amb_bridge::{BridgeOptions, Conversations};

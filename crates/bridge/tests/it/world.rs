@@ -17,7 +17,7 @@ use crate::gateway::Gateway;
 
 pub(crate) const ROUTES: [GatewayRoute; 3] = [GatewayRoute::Chat, GatewayRoute::WebSocket, GatewayRoute::SessionsSend];
 
-/// A mail that was sent to the bridged agent.
+/// A message that was sent to the bridged agent.
 pub(crate) struct Mail {
     pub(crate) id: MessageId,
     pub(crate) session: SessionId,
@@ -161,7 +161,7 @@ pub(crate) fn start(
     Running { task, stop: Some(stop), ledger: ledger.to_owned() }
 }
 
-/// Short waits, so that tests are quick; one mail at a time, so that a later one's answer means that all before it are done.
+/// Short waits, so that tests are quick; one message at a time, so that a later one's answer means that all before it are done.
 pub(crate) fn quick() -> BridgeOptions {
     BridgeOptions {
         turn_timeout: Duration::from_millis(800),

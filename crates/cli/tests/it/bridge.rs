@@ -95,7 +95,7 @@ fn a_bridge_killed_at_random_leaves_one_reply_for_each_mail() {
     let office = Office::new();
     let mut mail = Vec::new();
     let mut bridge = office.bridge(&["--", "tr", "a-z", "A-Z"]);
-    // Any number does: it scatters the kills over the steps of a mail.
+    // Any number does: it scatters the kills over the steps of a message.
     let mut dice = u64::from(std::process::id()).wrapping_mul(6_364_136_223_846_793_005);
     for number in 0..20 {
         mail.push(office.send(&format!("mail {number}"), &format!("question {number}")));

@@ -202,7 +202,7 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
         assert!(said.contains("not_found") && said.contains("ben") && said.contains("amb register bem"), "{said}");
     }
     assert!(!world.mail().join("bem").exists(), "looking makes nobody");
-    // It may be watched all the same, for its first mail.
+    // It may be watched all the same, for its first message.
     let mut amb = Command::new(env!("CARGO_BIN_EXE_amb"));
     amb.env_clear().env("HOME", world.root.path()).args(["--as", "bem", "--dir"]).arg(world.mail()).arg("watch");
     let mut watching = amb.stderr(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
@@ -214,7 +214,7 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
     world.amb("ann", &["inbox"]).await;
     fs_err::create_dir_all(world.mail().join("dan/inbox")).unwrap();
     world.amb("dan", &["inbox"]).await;
-    // In the chipset layout a mailbox appears with its first mail; until then it is empty.
+    // In the chipset layout a mailbox appears with its first message; until then it is empty.
     let world = World::new("chipset");
     world.amb("mayor", &["send", "polecat-a", "go"]).await;
     assert_eq!(world.json("polecat-b", &["inbox"]).await["sessions"], json!([]));
