@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
 pub(crate) use run::{read, write};
-pub(crate) use value::{Cell, FromRow, Row, Value, from_row, values};
+pub(crate) use value::{Cell, Cells, FromRow, Row, Value, from_row, values};
 
 use crate::StoreError;
 use crate::budget::Budget;
@@ -74,7 +74,7 @@ pub trait Db: Send {
 }
 
 /// What is done with each row; `false` says that no more are wanted.
-pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row) -> Tried<bool> + Send);
+pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row<'_>) -> Tried<bool> + Send);
 
 /// The delivery of a message to one agent.
 #[derive(Debug, Clone, Copy)]
@@ -216,7 +216,7 @@ pub(crate) trait Query: Db {
     ) -> impl Future<Output = Tried<Vec<T>>> + Send + 'a {
         async move {
             let mut found = Vec::new();
-            let mut keep = |mut row| {
+            let mut keep = |mut row: Row<'_>| {
                 found.push(T::from_row(&mut row)?);
                 Ok(true)
             };
@@ -234,7 +234,7 @@ pub(crate) trait Query: Db {
     ) -> impl Future<Output = Tried<(Vec<T>, bool)>> + Send + 'a {
         async move {
             let (mut found, mut budget) = (Vec::new(), Budget::page());
-            let mut keep = |mut row| {
+            let mut keep = |mut row: Row<'_>| {
                 let one = T::from_row(&mut row)?;
                 let fits = budget.takes(bytes(&one));
                 if fits {
@@ -284,7 +284,7 @@ impl<D: Db + ?Sized> Query for D {}
 struct Present;
 
 impl FromRow for Present {
-    fn from_row(_: &mut Row) -> Result<Self> {
+    fn from_row(_: &mut Row<'_>) -> Result<Self> {
         Ok(Self)
     }
 }

@@ -66,7 +66,7 @@ pub(crate) const MESSAGE: &str =
     m.trace, m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata";
 
 impl FromRow for MessageRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self {
             id: row.take()?,
             session: row.take()?,
@@ -306,7 +306,7 @@ pub(crate) fn name(text: &str) -> Result<AgentName> {
 
 impl FromRow for Card {
     /// From four columns: description, capabilities, allow_from, max_concurrent_tasks.
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Card {
             description: row.take()?,
             capabilities: parse(row.take::<Option<String>>()?)?.unwrap_or_default(),

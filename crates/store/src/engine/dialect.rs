@@ -107,12 +107,14 @@ pub struct Dialect {
     pub(crate) listed_sessions: &'static str,
     /// What to join to the session `s` for the newest of its messages `m` with this property, so many at most, in any order.
     pub(crate) newest: fn(&str, &str) -> String,
+    /// Joins to `m`, of a session between two, its delivery without asking for that session.
+    pub(crate) pair_delivery: &'static str,
     /// Joins to `m` of the session `s` its delivery: to the agent `$1` in a group, else to the one it went to.
     pub(crate) own_delivery: &'static str,
     /// Whether `m`, of a group, came to the agent of this parameter.
     pub(crate) came_in_group: fn(&str) -> String,
-    /// A text, or its beginning where only so many characters are wanted and cutting it saves something.
-    pub(crate) cut: fn(&str, usize) -> String,
+    /// Whether the sessions of an inbox are read together with their newest messages: in SQLite a statement for each costs less.
+    pub(crate) joins_newest: bool,
     /// The parameters `$2`, `$3` and `$4` of a search; and its newest hits, of which `$5` or later and before `$6`, `$7` at most:
     /// messages `m`, in the order of `w.place`.
     pub(crate) words: fn(&Wanted<'_>) -> [String; 3],
@@ -194,12 +196,13 @@ pub(crate) const SQLITE: Dialect = Dialect {
                                     ORDER BY m.id DESC LIMIT {limit})"
         )
     },
+    pair_delivery: "LEFT JOIN deliveries e ON e.message_id = m.id",
     own_delivery: "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id =
                        CASE WHEN s.group_id IS NULL THEN s.low_id + s.high_id - m.sender_id ELSE $1 END",
     came_in_group: |agent| {
         format!("EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {agent})")
     },
-    cut: |text, _| text.to_owned(),
+    joins_newest: false,
     words: |wanted| {
         let agent = |kind: &str, agent: Option<i64>| agent.map(|agent| format!("who : \"{kind}{agent}\""));
         let term = |column: &str, term: &String| format!("{column} : \"{}\"", term.replace('"', " "));
@@ -301,6 +304,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
              ON TRUE"
         )
     },
+    pair_delivery: "LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number",
     own_delivery:
         "LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = m.public_id AND c.agent_id = $1
                    LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, c.agent_id)
@@ -308,7 +312,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     came_in_group: |agent| {
         format!("(SELECT 1 FROM copies d WHERE d.message_public_id = m.public_id AND d.agent_id = {agent}) IS NOT NULL")
     },
-    cut: |text, most| format!("left({text}, {most})"),
+    joins_newest: true,
     // Lines of terms, each a phrase of its words. The names of agents are lexemes as they stand.
     words: |wanted| {
         let agent = |kind: &str, agent: Option<i64>| agent.map(|agent| format!("'@{kind}{agent}'"));

@@ -65,9 +65,8 @@ macro_rules! values {
 pub(crate) use values;
 
 /// A column of a row. SQLite gives times and booleans as numbers, and any 16 bytes as an id.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug)]
 pub(crate) enum Cell {
-    #[default]
     Null,
     Int(i64),
     Text(String),
@@ -77,18 +76,26 @@ pub(crate) enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// A row whose columns are taken in order.
-#[derive(Debug)]
-pub struct Row(std::vec::IntoIter<Cell>);
+/// The columns of a row, read as they are asked for.
+pub(crate) trait Cells {
+    fn cell(&self, index: usize) -> Result<Cell>;
+}
 
-impl Row {
-    pub(crate) fn new(cells: Vec<Cell>) -> Self {
-        Self(cells.into_iter())
+/// A row whose columns are taken in order.
+pub struct Row<'a> {
+    columns: &'a dyn Cells,
+    next: usize,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn new(columns: &'a dyn Cells) -> Self {
+        Self { columns, next: 0 }
     }
 
     /// The next column.
     pub(crate) fn take<T: FromCell>(&mut self) -> Result<T> {
-        let cell = self.0.next().ok_or_else(|| StoreError::internal("a row has too few columns"))?;
+        let cell = self.columns.cell(self.next)?;
+        self.next += 1;
         T::from_cell(cell)
     }
 }
@@ -158,18 +165,18 @@ impl FromCell for Timestamp {
 
 impl<T: FromCell> FromCell for Option<T> {
     fn from_cell(cell: Cell) -> Result<Self> {
-        if cell == Cell::Null { Ok(None) } else { T::from_cell(cell).map(Some) }
+        if let Cell::Null = cell { Ok(None) } else { T::from_cell(cell).map(Some) }
     }
 }
 
 /// What a row holds.
 pub(crate) trait FromRow: Sized {
     /// Takes as many columns as it has.
-    fn from_row(row: &mut Row) -> Result<Self>;
+    fn from_row(row: &mut Row<'_>) -> Result<Self>;
 }
 
 impl<T: FromCell> FromRow for T {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         row.take()
     }
 }
@@ -178,7 +185,7 @@ impl<T: FromCell> FromRow for T {
 macro_rules! from_row {
     ($name:ident: $($field:ident)+) => {
         impl $crate::engine::FromRow for $name {
-            fn from_row(row: &mut $crate::engine::Row) -> $crate::error::Result<Self> {
+            fn from_row(row: &mut $crate::engine::Row<'_>) -> $crate::error::Result<Self> {
                 Ok(Self { $($field: $crate::engine::FromRow::from_row(row)?),+ })
             }
         }
@@ -189,7 +196,7 @@ pub(crate) use from_row;
 macro_rules! tuple_from_row {
     ($($name:ident)+) => {
         impl<$($name: FromRow),+> FromRow for ($($name,)+) {
-            fn from_row(row: &mut Row) -> Result<Self> {
+            fn from_row(row: &mut Row<'_>) -> Result<Self> {
                 Ok(($($name::from_row(row)?,)+))
             }
         }

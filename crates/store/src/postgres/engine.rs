@@ -11,14 +11,14 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
 use super::batch::{self, Outcome};
-use super::error::unavailable;
+use super::error::{failed, unavailable};
 use super::transact::{InUse, PATIENCE, transact};
 use super::write::{Heads, Pages, To};
 use super::{PostgresStore, deliveries, groups, replicas};
 use crate::columns::Columns;
 use crate::engine::{
-    Cell, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read, Row,
-    Tried, Tx, Value, Visit, Write, values,
+    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read,
+    Row, Tried, Tx, Value, Visit, Write, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -53,21 +53,21 @@ impl ToSql for Value<'_> {
     to_sql_checked!();
 }
 
-fn cells(row: &tokio_postgres::Row) -> Tried<Row> {
-    let mut cells = Vec::with_capacity(row.len());
-    for (index, column) in row.columns().iter().enumerate() {
-        cells.push(match *column.type_() {
-            Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map(Cell::Int),
-            Type::INT4 => row.try_get::<_, Option<i32>>(index)?.map(|it| Cell::Int(it.into())),
-            Type::INT2 => row.try_get::<_, Option<i16>>(index)?.map(|it| Cell::Int(it.into())),
-            Type::BOOL => row.try_get::<_, Option<bool>>(index)?.map(Cell::Flag),
-            Type::UUID => row.try_get::<_, Option<Uuid>>(index)?.map(Cell::Id),
-            Type::TIMESTAMPTZ => row.try_get::<_, Option<Timestamp>>(index)?.map(Cell::Time),
-            Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(index)?.map(Cell::Bytes),
-            _ => row.try_get::<_, Option<String>>(index)?.map(Cell::Text),
-        });
+impl Cells for tokio_postgres::Row {
+    fn cell(&self, index: usize) -> Result<Cell> {
+        let kind = self.columns().get(index).map(|column| column.type_().clone());
+        let cell = match kind.unwrap_or(Type::TEXT) {
+            Type::INT8 => self.try_get::<_, Option<i64>>(index).map(|it| it.map(Cell::Int)),
+            Type::INT4 => self.try_get::<_, Option<i32>>(index).map(|it| it.map(|it| Cell::Int(it.into()))),
+            Type::INT2 => self.try_get::<_, Option<i16>>(index).map(|it| it.map(|it| Cell::Int(it.into()))),
+            Type::BOOL => self.try_get::<_, Option<bool>>(index).map(|it| it.map(Cell::Flag)),
+            Type::UUID => self.try_get::<_, Option<Uuid>>(index).map(|it| it.map(Cell::Id)),
+            Type::TIMESTAMPTZ => self.try_get::<_, Option<Timestamp>>(index).map(|it| it.map(Cell::Time)),
+            Type::BYTEA => self.try_get::<_, Option<Vec<u8>>>(index).map(|it| it.map(Cell::Bytes)),
+            _ => self.try_get::<_, Option<String>>(index).map(|it| it.map(Cell::Text)),
+        };
+        Ok(cell.map_err(failed)?.unwrap_or(Cell::Null))
     }
-    Ok(Row::new(cells.into_iter().map(Option::unwrap_or_default).collect()))
 }
 
 async fn each<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
@@ -75,7 +75,7 @@ async fn each<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>], vis
     let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
     let mut rows = std::pin::pin!(client.query_raw(&statement, values).await?);
     while let Some(row) = rows.try_next().await? {
-        if !visit(cells(&row)?)? {
+        if !visit(Row::new(&row))? {
             break;
         }
     }

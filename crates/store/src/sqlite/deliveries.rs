@@ -36,7 +36,7 @@ impl WriteTx {
             }
             let sql = "SELECT m.public_id, m.sender_id, m.created_at, d.delivered_at, d.read_at, d.rung_at
                        FROM messages m JOIN deliveries d ON d.message_id = m.id WHERE m.id = $1 AND d.agent_id = $2";
-            let mut keep = |mut row: Row| {
+            let mut keep = |mut row: Row<'_>| {
                 marked.push(Marked::from_row(&mut row)?);
                 Ok(true)
             };

@@ -18,8 +18,8 @@ use super::{SqliteStore, keys};
 use crate::StoreError;
 use crate::columns::Columns;
 use crate::engine::{
-    Cell, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE, Tried, Tx,
-    Value, Visit, Write,
+    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE,
+    Tried, Tx, Value, Visit, Write,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -61,6 +61,12 @@ fn cell(value: ValueRef<'_>) -> rusqlite::Result<Cell> {
     })
 }
 
+impl Cells for rusqlite::Row<'_> {
+    fn cell(&self, index: usize) -> Result<Cell> {
+        self.get_ref(index).and_then(cell).map_err(failed)
+    }
+}
+
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         match is_taken(&error) {
@@ -84,11 +90,9 @@ fn bind(statement: &mut Statement<'_>, values: &[Value<'_>]) -> rusqlite::Result
 pub(super) fn each(db: &Connection, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
     let mut statement = db.prepared(sql)?;
     bind(&mut statement, values)?;
-    let columns = statement.column_count();
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
-        let cells = (0..columns).map(|column| row.get_ref(column).and_then(cell));
-        if !visit(Row::new(cells.collect::<rusqlite::Result<_>>()?))? {
+        if !visit(Row::new(row))? {
             break;
         }
     }

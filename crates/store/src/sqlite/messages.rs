@@ -61,7 +61,7 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
         )
     });
     let mut found = None;
-    let mut keep = |mut row: Row| {
+    let mut keep = |mut row: Row<'_>| {
         found = Some(Found::from_row(&mut row)?);
         Ok(false)
     };

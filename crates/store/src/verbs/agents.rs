@@ -102,7 +102,7 @@ pub trait Agents: Engine {
 impl<E: Engine> Agents for E {}
 
 impl FromRow for Agent {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (key, id, name): (i64, Uuid, String) = (row.take()?, row.take()?, row.take()?);
         Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, person: row.take()?, once: None })
     }

@@ -406,7 +406,7 @@ const LINKS: &str = "SELECT c.public_id, a.name, c.status, c.requester_id = $1, 
 pub(super) struct Link(pub(super) Connection);
 
 impl FromRow for Link {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self(Connection {
             connection_id: row.take::<Uuid>()?.into(),
             agent_name: row::name(&row.take::<String>()?)?,
@@ -458,7 +458,7 @@ pub(crate) async fn pending(db: &mut dyn Db, caller: &Agent, now: Timestamp) -> 
 struct Waiting(PendingConnection);
 
 impl FromRow for Waiting {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (id, from): (Uuid, String) = (row.take()?, row.take()?);
         Ok(Self(PendingConnection {
             connection_id: id.into(),

@@ -90,7 +90,7 @@ fn agent_columns(db: &dyn Db) -> String {
 }
 
 impl FromRow for AgentRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self {
             id: row.take()?,
             name: row.take()?,

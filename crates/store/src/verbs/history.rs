@@ -1,5 +1,7 @@
 //! A session as its members see it.
 
+use std::collections::HashMap;
+
 use amb_core::doc::{History, MessageView};
 use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, SessionId, Timestamp};
@@ -7,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::messages::shown_to;
+use super::messages::{shown_in_pair, shown_to};
 use super::receipts::mark;
 use crate::budget::Budget;
 use crate::engine::{
@@ -49,19 +51,13 @@ pub trait Sessions: Engine {
 
 impl<E: Engine> Sessions for E {}
 
-/// The columns of [`Line`]; `texts` are callback, content, parts and metadata. Of a message `m` in its session `s`, and its delivery
-/// `e`: to the agent `$1` in a group, else to the one it went to.
-pub(super) fn line_columns(dialect: &Dialect, texts: &str) -> String {
-    let (place, delivery, group) = (dialect.place, dialect.delivery, dialect.group_deliveries);
-    // What an agent sent to a group is read when everybody has read it. `CASE`, because SQLite evaluates both sides of `AND`.
+/// The columns of [`Line`] of a message `m` and its delivery `e`: to the agent `$1` in a group, else to the one it went to. `name` is
+/// that of its sender in a group, `texts` are callback, content, parts and metadata.
+pub(super) fn line_columns(dialect: &Dialect, name: &str, texts: &str) -> String {
     format!(
-        "m.public_id, {place}, m.sender_id,
-         CASE WHEN s.group_id IS NOT NULL THEN (SELECT f.name FROM agents f WHERE f.id = m.sender_id) END,
-         e.agent_id, {delivery}, e.read_at,
-         CASE WHEN s.group_id IS NULL OR m.sender_id <> $1 THEN FALSE
-              ELSE coalesce((SELECT min(CASE WHEN e.read_at IS NULL THEN 0 ELSE 1 END) FROM {group}
-                             WHERE e.message = m.public_id), 0) = 1 END,
-         m.created_at, m.kind, m.priority, m.reply_to, m.correlation_id, m.task, {texts}"
+        "m.public_id, {}, m.sender_id, {name}, {}, e.read_at, m.created_at, m.kind, m.priority, m.reply_to,
+         m.correlation_id, m.task, {texts}",
+        dialect.place, dialect.delivery
     )
 }
 
@@ -75,13 +71,12 @@ pub(super) struct Line {
 
 impl Line {
     /// A message from the next columns of a row, if there is one. `other` is the other agent of a session between two.
-    pub(super) fn take(row: &mut Row, viewer: &Agent, other: &AgentName) -> Result<Option<Self>> {
+    pub(super) fn take(row: &mut Row<'_>, viewer: &Agent, other: &AgentName) -> Result<Option<Self>> {
         let Some(id) = row.take()? else { return Ok(None) };
         let (place, sender, name): (_, i64, Option<String>) = (row.take()?, row.take()?, row.take()?);
-        let (recipient, delivery): (Option<i64>, Option<i64>) = (row.take()?, row.take()?);
-        let (read_at, all_read): (Option<Timestamp>, bool) = (row.take()?, row.take()?);
+        let (delivery, read_at): (Option<i64>, Option<Timestamp>) = (row.take()?, row.take()?);
         let mine = sender == viewer.key.0;
-        let unread = delivery.filter(|_| read_at.is_none() && recipient == Some(viewer.key.0));
+        let unread = delivery.filter(|_| read_at.is_none() && !mine);
         let mut view = ViewRow {
             id,
             sender: match name {
@@ -89,7 +84,7 @@ impl Line {
                 Some(name) => row::name(&name)?,
                 None => other.clone(),
             },
-            is_read: read_at.is_some() || all_read,
+            is_read: read_at.is_some(),
             at: row.take()?,
             kind: row.take()?,
             priority: row.take()?,
@@ -116,17 +111,91 @@ impl Line {
 type Found = (i64, String, Option<String>, bool, Option<i64>);
 
 static SESSION: SqlOf = SqlOf::new();
-static PAGE: SqlOf = SqlOf::new();
+static PAGE_OF_PAIR: SqlOf = SqlOf::new();
+static PAGE_OF_GROUP: SqlOf = SqlOf::new();
+
+/// Selects the newest messages of the session `$2` before the place `$3`, `$4` at most, that are shown to the agent `$1`.
+fn page_of(dialect: &Dialect, name: &str, joins: &str, shown: &str) -> String {
+    format!(
+        "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND {place} < $3 AND {shown}
+         ORDER BY {place} DESC LIMIT $4",
+        line_columns(dialect, name, "m.callback, m.content, m.parts, m.metadata"),
+        place = dialect.place
+    )
+}
+
+/// Marks those of the viewer's own messages to groups as read that everybody has read whom they came to.
+pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: Vec<&mut MessageView>) -> Tried<()> {
+    let mut own: HashMap<Uuid, &mut MessageView> = HashMap::new();
+    for view in messages {
+        if let Some(id) = view.id.as_uuid().filter(|_| view.sender_name == viewer.name) {
+            own.insert(id, view);
+        }
+    }
+    if own.is_empty() {
+        return Ok(());
+    }
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT e.message FROM {} WHERE e.message {} GROUP BY e.message HAVING count(*) = count(e.read_at)",
+        dialect.group_deliveries,
+        (dialect.in_ids)("$1")
+    );
+    let ids: Vec<Uuid> = own.keys().copied().collect();
+    for id in db.rows::<Uuid>(&sql, values![&ids]).await? {
+        if let Some(view) = own.get_mut(&id) {
+            view.is_read = true;
+        }
+    }
+    Ok(())
+}
+
+/// The newest messages of a session before a place, and what of them the caller has not read. `other` is the other agent of a
+/// session between two, `None` in a group.
+pub(super) async fn page(
+    db: &mut dyn Db,
+    caller: &Agent,
+    (session, other): (i64, Option<&AgentName>),
+    before: i64,
+    limit: u32,
+    shape: Shape,
+) -> Tried<(Vec<MessageView>, Vec<Delivery>)> {
+    let sql = match other {
+        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |dialect| {
+            page_of(dialect, "NULL", dialect.pair_delivery, &shown_in_pair(dialect, "$1"))
+        }),
+        None => PAGE_OF_GROUP.get(db.dialect(), |dialect| {
+            let joins = "JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id";
+            page_of(dialect, "f.name", &format!("{joins} {}", dialect.own_delivery), &shown_to(dialect, "$1"))
+        }),
+    };
+    let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
+    let mut add = |mut row: Row<'_>| {
+        // In a group each message has the name of its sender.
+        let Some(line) = Line::take(&mut row, caller, other.unwrap_or(&caller.name))? else { return Ok(false) };
+        if shape == Shape::Whole && !budget.takes(line.row.bytes()) {
+            return Ok(false);
+        }
+        unread.extend(line.unread);
+        messages.push(line.view(shape)?);
+        Ok(true)
+    };
+    db.each(sql, values![caller.key.0, session, before, limit], &mut add).await?;
+    if other.is_none() {
+        mark_read_by_all(db, caller, messages.iter_mut().collect()).await?;
+    }
+    Ok((messages, unread))
+}
 
 /// A page of a session as it is before it is marked, and what to mark.
 async fn history(
     db: &mut dyn Db,
     caller: &Agent,
     session: Uuid,
-    page: &HistoryPage,
+    wanted: &HistoryPage,
 ) -> Tried<(History, Vec<Delivery>)> {
     let me = caller.key.0;
-    let before = page.before.as_ref().map(message_uuid).transpose()?;
+    let before = wanted.before.as_ref().map(message_uuid).transpose()?;
     let sql = SESSION.get(db.dialect(), |dialect| {
         format!(
             "SELECT s.id, s.subject, a.name,
@@ -141,38 +210,17 @@ async fn history(
     if !is_member {
         return Err(refusals::not_a_member().into());
     }
-    let end = match (&page.before, place) {
+    let end = match (&wanted.before, place) {
         (Some(before), None) => return Err(not_in_session(before).into()),
         (_, place) => place.unwrap_or(i64::MAX),
     };
-    let sql = PAGE.get(db.dialect(), |dialect| {
-        format!(
-            "SELECT {} FROM sessions s {} messages m ON m.session_id = s.id {}
-             WHERE s.id = $2 AND {place} < $3 AND {} ORDER BY {place} DESC LIMIT $4",
-            line_columns(dialect, "m.callback, m.content, m.parts, m.metadata"),
-            dialect.then_join,
-            dialect.own_delivery,
-            shown_to(dialect, "$1"),
-            place = dialect.place
-        )
-    });
-    // In a group each message has the name of its sender.
-    let other = other.as_deref().map_or_else(|| Ok(caller.name.clone()), row::name)?;
-    let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
-    let mut add = |mut row: Row| {
-        let Some(line) = Line::take(&mut row, caller, &other)? else { return Ok(false) };
-        if !budget.takes(line.row.bytes()) {
-            return Ok(false);
-        }
-        unread.extend(line.unread);
-        let mut view = line.view(Shape::Whole)?;
-        // What is answered is read by the time it is answered.
+    let other = other.as_deref().map(row::name).transpose()?;
+    let (mut messages, unread) = page(db, caller, (id, other.as_ref()), end, wanted.limit, Shape::Whole).await?;
+    // What is answered is read by the time it is answered.
+    for view in &mut messages {
         view.is_read |= view.sender_name != caller.name;
-        messages.push(view);
-        Ok(true)
-    };
-    db.each(sql, values![me, id, end, page.limit], &mut add).await?;
-    if messages.is_empty() && page.before.is_none() {
+    }
+    if messages.is_empty() && wanted.before.is_none() {
         return Err(no_session().into());
     }
     Ok((History { session_id: session.into(), subject, messages }, unread))

@@ -9,7 +9,7 @@ use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use uuid::Uuid;
 
-use super::history::{Line, line_columns};
+use super::history::{Line, line_columns, mark_read_by_all, page};
 use super::messages::shown_to;
 use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
 use crate::outgoing::{no_session, session_uuid};
@@ -30,7 +30,7 @@ pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &Inb
     .unzip();
     let sql = ORDERED.get(db.dialect(), |dialect| {
         let newest = newest(dialect);
-        let members = format!(
+        format!(
             "WITH n AS MATERIALIZED (
                  SELECT b.session_id, b.unread, {newest} AS newest
                  FROM session_members b JOIN sessions s ON s.id = b.session_id WHERE b.agent_id = $1 AND b.unread >= $2
@@ -38,13 +38,13 @@ pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &Inb
                  SELECT session_id, unread FROM n WHERE newest IS NOT NULL
                  AND (CAST($4 AS timestamptz) IS NULL OR (newest, session_id) < ($4, CAST($5 AS bigint)))
                  ORDER BY newest DESC, session_id DESC LIMIT $3
-             )"
-        );
-        format!("{members} {}", with_newest_messages(dialect, "0", "w"))
+             ) {}",
+            select_sessions(dialect, "w")
+        )
     });
     let most = i64::from(page.limit) + 1;
     let values = values![caller.key.0, i64::from(page.unread_only), most, at, id];
-    Ok(sessions(db, caller, sql, values, i64::MAX).await?.unwrap_or_default())
+    Ok(sessions(db, caller, sql, values, usize::MAX).await?.unwrap_or_default())
 }
 
 /// All sessions of a first page, in order. `None` where the caller has more than so many, and for later pages.
@@ -58,11 +58,11 @@ pub(crate) async fn all_sessions(
         return Ok(None);
     }
     let sql = ALL.get(db.dialect(), |dialect| {
-        let members = "(SELECT session_id, unread FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3)";
-        with_newest_messages(dialect, &format!("(SELECT count(*) FROM {members} n)"), &format!("{members} w"))
+        let members = "SELECT session_id, unread FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3";
+        select_sessions(dialect, &format!("({members}) w"))
     });
-    let most = i64::from(most);
-    sessions(db, caller, sql, values![caller.key.0, i64::from(page.unread_only), most + 1], most).await
+    let values = values![caller.key.0, i64::from(page.unread_only), i64::from(most) + 1];
+    sessions(db, caller, sql, values, most as usize).await
 }
 
 static ALL: SqlOf = SqlOf::new();
@@ -74,26 +74,31 @@ fn newest(dialect: &Dialect) -> String {
     format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY {place} DESC LIMIT 1)")
 }
 
-/// Selects a count, and of the sessions `w` the newest messages that the agent `$1` is shown. A session of a group has the name of
-/// its owner as the other side. Long texts may come cut, but longer than they are shown.
-fn with_newest_messages(dialect: &Dialect, count: &str, members: &str) -> String {
-    let cut = |column: &str, most: usize| (dialect.cut)(column, most + 1);
-    let texts = [
-        cut("m.callback", MAX_PREVIEW_BYTES),
-        cut("m.content", MAX_PREVIEW_CHARS),
-        cut("m.parts", MAX_PREVIEW_BYTES),
-        cut("m.metadata", MAX_PREVIEW_BYTES),
-    ];
+/// Selects the sessions `w`, those of groups with the name of the owner as the other side. Where the database has a join for it, with
+/// the newest messages that the agent `$1` is shown; long texts come cut, but longer than they are shown.
+fn select_sessions(dialect: &Dialect, members: &str) -> String {
+    let (mut columns, mut joins) = (String::new(), String::new());
+    if dialect.joins_newest {
+        let cut = |column: &str, most: usize| format!("left({column}, {})", most + 1);
+        let texts = [
+            cut("m.callback", MAX_PREVIEW_BYTES),
+            cut("m.content", MAX_PREVIEW_CHARS),
+            cut("m.parts", MAX_PREVIEW_BYTES),
+            cut("m.metadata", MAX_PREVIEW_BYTES),
+        ];
+        columns = format!(", {}", line_columns(dialect, "f.name", &texts.join(", ")));
+        joins = format!(
+            "LEFT JOIN {} {} LEFT JOIN agents f ON f.id = CASE WHEN s.group_id IS NOT NULL THEN m.sender_id END",
+            (dialect.newest)(&shown_to(dialect, "$1"), &INBOX_PREVIEW.to_string()),
+            dialect.own_delivery
+        );
+    }
     format!(
-        "SELECT {count}, w.session_id, w.unread, s.public_id, s.subject, o.name, g.name, {}
+        "SELECT w.session_id, w.unread, s.public_id, s.subject, o.name, g.name{columns}
          FROM {members}
          {join} sessions s ON s.id = w.session_id
          LEFT JOIN groups g ON g.id = s.group_id
-         {join} agents o ON o.id = coalesce(s.low_id + s.high_id - $1, g.owner_id)
-         LEFT JOIN {} {}",
-        line_columns(dialect, &texts.join(", ")),
-        (dialect.newest)(&shown_to(dialect, "$1"), &INBOX_PREVIEW.to_string()),
-        dialect.own_delivery,
+         {join} agents o ON o.id = coalesce(s.low_id + s.high_id - $1, g.owner_id) {joins}",
         join = dialect.then_join
     )
 }
@@ -104,22 +109,17 @@ struct Session {
     recent: Vec<(i64, MessageView)>,
 }
 
-/// Reads what [`with_newest_messages`] selects; `None` where the count is more than this.
+/// Reads what [`select_sessions`] selects; `None` where that are more than this.
 async fn sessions(
     db: &mut dyn Db,
     caller: &Agent,
     sql: &str,
     values: &[Value<'_>],
-    most: i64,
+    most: usize,
 ) -> Tried<Option<Vec<SessionSummary>>> {
-    let (mut found, mut too_many) = (BTreeMap::<i64, Session>::new(), false);
-    let mut read = |mut row: Row| {
-        let (count, id): (i64, i64) = (row.take()?, row.take()?);
-        too_many = count > most;
-        if too_many {
-            return Ok(false);
-        }
-        let (unread, public_id): (i64, Uuid) = (row.take()?, row.take()?);
+    let (mut found, joins_newest) = (BTreeMap::<i64, Session>::new(), db.dialect().joins_newest);
+    let mut read = |mut row: Row<'_>| {
+        let (id, unread, public_id): (i64, i64, Uuid) = (row.take()?, row.take()?, row.take()?);
         let (subject, other, group): (String, String, Option<String>) = (row.take()?, row.take()?, row.take()?);
         let Session { summary, recent } = match found.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
@@ -133,25 +133,38 @@ async fn sessions(
                     recent_messages: Vec::new(),
                     group,
                 };
-                new.insert(Session { summary, recent: Vec::with_capacity(INBOX_PREVIEW) })
+                new.insert(Session { summary, recent: Vec::new() })
             }
         };
-        if let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)? {
+        if joins_newest && let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)? {
             recent.push((line.place, line.view(Shape::Preview)?));
         }
         Ok(true)
     };
     db.each(sql, values, &mut read).await?;
-    if too_many {
+    if found.len() > most {
         return Ok(None);
     }
-    // A session in which nothing is shown to the caller is the other's alone, its subject too.
+    if joins_newest {
+        let mut in_groups = Vec::new();
+        for session in found.values_mut().filter(|session| session.summary.group.is_some()) {
+            in_groups.extend(session.recent.iter_mut().map(|(_, view)| view));
+        }
+        mark_read_by_all(db, caller, in_groups).await?;
+    }
     let mut sessions: Vec<(i64, SessionSummary)> = Vec::with_capacity(found.len());
     for (id, Session { mut summary, mut recent }) in found {
-        recent.sort_unstable_by_key(|(place, _)| Reverse(*place));
-        if let Some((_, newest)) = recent.first() {
-            summary.last_message_at = newest.created_at;
+        if joins_newest {
+            recent.sort_unstable_by_key(|(place, _)| Reverse(*place));
             summary.recent_messages = recent.into_iter().map(|(_, view)| view).collect();
+        } else {
+            let other = summary.group.is_none().then_some(&summary.other_agent_name);
+            let (messages, _) = page(db, caller, (id, other), i64::MAX, INBOX_PREVIEW as u32, Shape::Preview).await?;
+            summary.recent_messages = messages;
+        }
+        // A session in which nothing is shown to the caller is the other's alone, its subject too.
+        if let Some(newest) = summary.recent_messages.first() {
+            summary.last_message_at = newest.created_at;
             sessions.push((id, summary));
         }
     }

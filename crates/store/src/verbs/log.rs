@@ -75,7 +75,7 @@ async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
 struct SizedEntry(Entry, usize);
 
 impl FromRow for SizedEntry {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (number, event): (i64, Option<String>) = (row.take()?, row.take()?);
         let (event, bytes) = match event {
             Some(event) => (serde_json::from_str(&event).map_err(StoreError::internal)?, event.len()),

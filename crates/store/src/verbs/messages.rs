@@ -86,16 +86,23 @@ pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
 }
 
 /// Whether the agent of this parameter is shown the message `m` of the session `s`. In a group: what it sent and what came to it.
-/// Between two: what was delivered to nobody is its sender's alone, and the rejection that the office wrote in the other's name is
-/// for that sender.
 pub(super) fn shown_to(dialect: &Dialect, me: &str) -> String {
-    let (came, undelivered) = ((dialect.came_in_group)(me), dialect.undelivered);
-    // No `EXISTS`: of that PostgreSQL may make a hash of all messages.
+    let came = (dialect.came_in_group)(me);
     format!(
-        "CASE WHEN s.group_id IS NOT NULL THEN m.sender_id = {me} OR {came}
-              WHEN m.sender_id <> {me} THEN NOT {}
-              ELSE m.kind IS DISTINCT FROM 'task_update'
-                   OR (SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) IS NULL END",
+        "CASE WHEN s.group_id IS NULL THEN {} WHEN m.sender_id = {me} THEN TRUE ELSE {came} END",
+        shown_in_pair(dialect, me)
+    )
+}
+
+/// The same in a session between two: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
+/// in the other's name is for that sender.
+pub(super) fn shown_in_pair(dialect: &Dialect, me: &str) -> String {
+    let undelivered = dialect.undelivered;
+    // No `EXISTS`: of that PostgreSQL may make a hash of all messages. And no `OR`: SQLite evaluates both sides of it here.
+    format!(
+        "CASE WHEN m.sender_id <> {me} THEN NOT {}
+              WHEN m.kind = 'task_update'
+              THEN (SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) IS NULL ELSE TRUE END",
         undelivered("m"),
         undelivered("n")
     )

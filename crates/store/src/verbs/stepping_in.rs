@@ -188,7 +188,7 @@ struct SessionRow {
 }
 
 impl FromRow for SessionRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (id, subject, group) = (row.take()?, row.take()?, row.take()?);
         let (by, at): (Option<AgentName>, Option<Timestamp>) = (row.take()?, row.take()?);
         Ok(Self { id, subject, group, ended: by.zip(at) })

@@ -49,7 +49,7 @@ const SAID_JOINS: &str = "JOIN agents f ON f.id = m.sender_id LEFT JOIN groups g
                           LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id";
 
 impl FromRow for SaidLine {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self {
             id: row.take::<Uuid>()?.into(),
             session: row.take::<Uuid>()?.into(),

@@ -15,7 +15,7 @@ use crate::{StoreError, refusals, row};
 const GROUPS: i64 = 100;
 
 impl FromRow for HouseholdConnection {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let agent = row::name(&row.take::<String>()?)?;
         let Link(connection) = Link::from_row(row)?;
         Ok(Self { agent, connection })
@@ -48,7 +48,7 @@ pub(super) async fn groups(db: &mut dyn Db, household: HouseholdKey) -> Tried<Ve
 }
 
 impl FromRow for TranscriptLine {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self {
             owner: row::name(&row.take::<String>()?)?,
             key: row.take::<String>()?.parse().map_err(StoreError::internal)?,
