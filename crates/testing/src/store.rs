@@ -226,6 +226,7 @@ macro_rules! store_conformance {
                 a_machine_asked_for_again_under_its_key_is_the_same_one,
                 an_owners_token_that_was_renewed_is_void,
                 who_may_write_to_whom,
+                groups_of_a_household_end_for_who_leaves_it,
                 after_a_machine_was_revoked_no_send_gets_through,
             ]
             stepping_in: [

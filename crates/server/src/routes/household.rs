@@ -134,7 +134,7 @@ pub(crate) async fn add_machine(
 /// Takes a machine's token back, and its agents out of the household
 ///
 /// For the household's person. What the household alone allowed between them and others ends at once: mail, open tasks, shared
-/// transcripts.
+/// transcripts, groups.
 #[utoipa::path(delete, path = "/household/machines/{id}", tag = "household", security(("key" = []), ("bearer" = [])),
     params(("id" = uuid::Uuid, Path, description = "Which machine")),
     responses(

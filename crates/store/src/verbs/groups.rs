@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::agents::{agent_named, is_taken};
+use super::connections::consent;
 use super::once::once;
 use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, read, values, write};
 use crate::error::Result;
@@ -201,6 +202,26 @@ async fn leave(tx: &mut dyn Tx, group: i64, agent: i64) -> Tried<()> {
 pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     for group in groups_of(tx, agent).await? {
         leave(tx, group, agent).await?;
+    }
+    Ok(())
+}
+
+/// Takes an agent out of the groups of those of `others` that it may not write to any more, and them out of its own. The
+/// mailboxes of all of them are locked.
+pub(super) async fn leave_without_consent(tx: &mut dyn Tx, agent: i64, others: &[i64]) -> Tried<()> {
+    for group in groups_of(tx, agent).await? {
+        let owner = lock_group(tx, group).await?;
+        let sql = "SELECT agent_id FROM group_members WHERE group_id = $1 AND agent_id <> $2 ORDER BY agent_id";
+        // With whom being in it needs consent, and who leaves without it.
+        let with: Vec<(i64, i64)> = match owner == agent {
+            true => tx.rows::<(i64,)>(sql, values![group, agent]).await?.into_iter().map(|(id,)| (id, id)).collect(),
+            false => vec![(owner, agent)],
+        };
+        for (other, leaves) in with.into_iter().filter(|(other, _)| others.contains(other)) {
+            if !consent(tx, agent, other).await?.is_given() {
+                leave(tx, group, leaves).await?;
+            }
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::directory::task_ids;
 use super::once::{answered_before, remember};
-use super::{tasks, transcripts};
+use super::{groups, tasks, transcripts};
 use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::refusals;
@@ -79,8 +79,9 @@ pub trait Households: Engine {
     }
 
     /// Takes an agent out of the caller's household: the caller itself, or any but the person where the caller is that. What
-    /// the household alone allowed between it and others ends: open tasks, with updates to both sides, and what transcripts were
-    /// shared. After it has returned, no send is accepted that only the household would allow.
+    /// the household alone allowed between it and others ends: open tasks, with updates to both sides, what transcripts were
+    /// shared, and being in each other's groups. After it has returned, no send is accepted that only the household would allow.
+    /// An agent that is paused cannot leave by itself: `conflict`.
     async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), member.clone(), to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, member, now)| leave(tx, caller, member, *now).boxed()).await
@@ -320,6 +321,7 @@ async fn take_out(
         }
         tasks::end_without_consent(tx, member.id, &refusals::left_the_household(&member.name), now).await?;
         transcripts::unshare_without_consent(tx, member.id).await?;
+        groups::leave_without_consent(tx, member.id, &locked).await?;
         let event = changed(&member.name, HouseholdChange::Left, Some(&by.name));
         for told in [Some(member.id), person].into_iter().flatten().filter(|told| *told != by.key.0) {
             tx.tell(told, event.clone(), now).await?;

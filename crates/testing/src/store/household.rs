@@ -252,6 +252,53 @@ pub async fn a_revoked_machine_is_out_at_once(desk: TestStore) {
     assert!(desk.tasks(&here, TaskFilter { open: true, ..TaskFilter::default() }, 10).await.unwrap().len() == 1);
 }
 
+pub async fn groups_of_a_household_end_for_who_leaves_it(desk: TestStore) {
+    let ann = desk.household_of("ann").await;
+    let (id, laptop) = desk.machine(&ann, "laptop").await;
+    let (coder, there) = (desk.join("coder", OWNER).await, desk.join("there", &laptop).await);
+    let friend = desk.enter("friend").await;
+    desk.connect(&friend, &coder).await;
+    desk.connect(&friend, &there).await;
+    let groups = [(&coder, "ours"), (&there, "theirs"), (&friend, "abroad")];
+    for (owner, group) in groups {
+        desk.create_group(owner, &name(group), at(1)).await.unwrap();
+        for member in [&coder, &there, &friend].into_iter().filter(|member| member.key != owner.key) {
+            desk.invite_to_group(owner, &name(group), &member.name, at(1)).await.unwrap();
+            desk.join_group(member, &name(group), true).await.unwrap();
+        }
+    }
+    // One that was only asked.
+    desk.create_group(&ann, &name("later"), at(1)).await.unwrap();
+    desk.invite_to_group(&ann, &name("later"), &there.name, at(1)).await.unwrap();
+    let chat = |from: &Agent, group: &str| {
+        let (desk, from, draft) = (desk.clone(), from.clone(), Draft::text(name(group), "Chat", "hi"));
+        async move { desk.send(&from, draft, at(2)).await.map(drop) }
+    };
+    for (from, (_, group)) in [&coder, &there, &friend].into_iter().flat_map(|from| groups.map(|group| (from, group))) {
+        chat(from, group).await.unwrap();
+    }
+    desk.revoke_machine(&ann, id, at(3)).await.unwrap();
+    let heads = [desk.event_head(there.key).await.unwrap(), desk.event_head(coder.key).await.unwrap()];
+    assert_eq!(code(chat(&there, "ours").await), Code::NotConnected, "as a group that one was never asked to");
+    assert_eq!(code(chat(&coder, "theirs").await), Code::NotConnected);
+    assert_eq!(code(desk.join_group(&there, &name("later"), true).await), Code::NotFound);
+    for (from, group) in [(&coder, "ours"), (&friend, "ours")] {
+        chat(from, group).await.unwrap();
+    }
+    assert_eq!(desk.events(there.key, heads[0], 9).await.unwrap(), [], "nothing of it reaches who left");
+    let head = desk.event_head(coder.key).await.unwrap();
+    chat(&there, "theirs").await.unwrap();
+    assert_eq!(desk.events(coder.key, head, 9).await.unwrap(), [], "nor the other way");
+    // What a connection allows stays.
+    for from in [&coder, &there, &friend] {
+        chat(from, "abroad").await.unwrap();
+    }
+    let names = async |agent: &Agent| -> Vec<String> {
+        desk.groups(agent).await.unwrap().iter().map(|group| group.name.to_string()).collect()
+    };
+    assert_eq!((names(&there).await, names(&friend).await.len()), (vec!["theirs".to_owned(), "abroad".to_owned()], 3));
+}
+
 pub async fn members_leave_and_are_removed(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
