@@ -140,6 +140,10 @@ pub(crate) fn person_is_not_paused() -> StoreError {
     conflict("the person is not paused; name one of the household's agents")
 }
 
+pub(crate) fn paused_one_stays(by: &str) -> StoreError {
+    conflict(format!("{by} paused you, and only {by} can take you out of the household; wait to be resumed"))
+}
+
 pub(crate) fn no_household_task(id: &TaskId) -> StoreError {
     StoreError::not_found(format!("no task {id} was given to or by an agent of your household"))
 }

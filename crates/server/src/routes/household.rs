@@ -190,14 +190,14 @@ pub(crate) async fn join(
 
 /// Takes an agent out of the household
 ///
-/// The caller itself; or any agent, where the caller is the household's person.
+/// The caller itself, unless it is paused; or any agent, where the caller is the household's person.
 #[utoipa::path(delete, path = "/household/members/{name}", operation_id = "leave_household", tag = "household",
     security(("key" = []), ("bearer" = [])), params(("name" = AgentName, Path, description = "Who leaves")),
     responses(
         (status = 204, description = "It is no member any more"),
         (status = 403, description = "The caller is not the household's person"),
         (status = 404, description = "The caller is in no household, or this agent is not in it"),
-        (status = 409, description = "It is the person, who stays"),
+        (status = 409, description = "It is the person, who stays, or the caller is paused"),
     ))]
 pub(crate) async fn leave(
     State(app): State<App>,

@@ -305,6 +305,13 @@ async fn take_out(
         locked.extend(tasks::sides_of_open(tx, *agent).await?);
     }
     tx.lock(&locked).await?;
+    // Else a paused agent would leave, join again with its machine's token, and be paused no more.
+    if leaving.contains(&by.key.0) {
+        let sql = "SELECT paused_by FROM agents WHERE id = $1 AND paused_by IS NOT NULL";
+        if let Some((pauser,)) = tx.find::<(String,)>(sql, values![by.key.0]).await? {
+            return Err(refusals::paused_one_stays(&pauser).into());
+        }
+    }
     for agent in &leaving {
         // Who left is nobody's to pause: what waited arrives.
         let sql =

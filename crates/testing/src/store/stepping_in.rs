@@ -79,10 +79,12 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     assert_eq!(desk.acts(&coder).await, both);
     assert_eq!(desk.acts(&ann).await, both);
     assert!(!desk.say(&ann, &coder, "Plan", "four").await.answer.paused);
-    // Who leaves is nobody's to pause.
+    // Whom the person takes out is nobody's to pause. By itself it does not get away from the pause.
     desk.set_paused(&ann, &coder.name, true, at(5)).await.unwrap();
     desk.say(&friend, &coder, "Plan", "five").await;
-    desk.leave_household(&coder, &coder.name, at(5)).await.unwrap();
+    assert_eq!(code(desk.leave_household(&coder, &coder.name, at(5)).await), Code::Conflict);
+    assert_eq!(desk.claim(&coder, all(), at(5)).await.unwrap().answer, []);
+    desk.leave_household(&ann, &coder.name, at(5)).await.unwrap();
     assert_eq!(desk.claim(&coder, all(), at(6)).await.unwrap().answer.len(), 2);
     assert!(!desk.say(&friend, &coder, "Plan", "six").await.answer.paused);
 }
