@@ -83,6 +83,8 @@ pub const MAX_WAITING_REQUESTS: u32 = 100;
 pub const MAX_HOUSEHOLD_MEMBERS: u32 = 1_000;
 /// Most machines of one household with a valid token.
 pub const MAX_HOUSEHOLD_MACHINES: u32 = 100;
+/// How often a person gives one task to another agent at most: each time its owner stores a copy of it.
+pub const MAX_REASSIGNMENTS: u32 = 32;
 /// Longest label of a machine.
 pub const MAX_LABEL_CHARS: usize = 100;
 /// Messages in a history without a given limit.

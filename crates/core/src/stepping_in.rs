@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::consent::Consent;
 use crate::error::{Code, OfficeError};
 use crate::id::SessionId;
+use crate::limits::MAX_REASSIGNMENTS;
 use crate::name::AgentName;
 use crate::task::{Decision, Task, TaskState};
 
@@ -171,6 +172,8 @@ pub struct Reassignment<'a> {
     pub from: &'a AgentName,
     /// Who is to have it.
     pub to: &'a AgentName,
+    /// How often it was given to another agent before.
+    pub moved: u32,
     /// Whether owner and new assignee may write to each other.
     pub consent: Consent,
     /// Whether the office would let the new assignee take it on.
@@ -182,7 +185,7 @@ pub struct Reassignment<'a> {
 /// # Errors
 /// `illegal_move` for a task that has ended, `conflict` where the new assignee cannot have it from its owner.
 pub fn decide_reassign(asked: Reassignment<'_>) -> Result<bool, OfficeError> {
-    let Reassignment { state, owner, from, to, consent, taking_on } = asked;
+    let Reassignment { state, owner, from, to, moved, consent, taking_on } = asked;
     if state.is_terminal() {
         return Err(has_ended(state));
     }
@@ -197,6 +200,9 @@ pub fn decide_reassign(asked: Reassignment<'_>) -> Result<bool, OfficeError> {
         return conflict(format!(
             "{owner}, who gave this task, may not write to {to}; name another agent, or connect the two first"
         ));
+    }
+    if moved >= MAX_REASSIGNMENTS {
+        return conflict(format!("this task was given to another agent {moved} times; cancel it and send a new one"));
     }
     match taking_on {
         Decision::Accept => Ok(true),
@@ -249,11 +255,12 @@ mod tests {
     #[test]
     fn a_task_moves_to_whoever_could_have_got_it_from_its_owner() {
         let [owner, from, to] = ["owner", "from", "to"].map(|name| name.parse::<AgentName>().unwrap());
-        let asked = |state, to, given, taking_on| {
+        let asked_after = |moved, state, to, given, taking_on| {
             let consent = Consent { connected: given, ..Consent::default() };
-            let asked = Reassignment { state, owner: &owner, from: &from, to, consent, taking_on };
+            let asked = Reassignment { state, owner: &owner, from: &from, to, moved, consent, taking_on };
             decide_reassign(asked).map_err(|error| error.code())
         };
+        let asked = |state, to, given, taking_on| asked_after(0, state, to, given, taking_on);
         let full = || Decision::Reject(RejectReason::Quota { current: 1, max: 1 });
         assert_eq!(asked(TaskState::Working, &to, true, Decision::Accept), Ok(true));
         assert_eq!(asked(TaskState::Working, &from, true, full()), Ok(false), "again");
@@ -261,6 +268,10 @@ mod tests {
         assert_eq!(asked(TaskState::Pending, &owner, true, Decision::Accept), Err(Code::Conflict));
         assert_eq!(asked(TaskState::Pending, &to, false, Decision::Accept), Err(Code::Conflict));
         assert_eq!(asked(TaskState::Pending, &to, true, full()), Err(Code::Conflict));
+        let often = |moved, to| asked_after(moved, TaskState::Pending, to, true, Decision::Accept);
+        assert_eq!(often(MAX_REASSIGNMENTS - 1, &to), Ok(true));
+        assert_eq!(often(MAX_REASSIGNMENTS, &to), Err(Code::Conflict), "not for ever");
+        assert_eq!(often(MAX_REASSIGNMENTS, &from), Ok(false), "a repeat of the last one is none");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct TaskRow {
     pub(crate) note: Option<String>,
     pub(crate) callback: Option<String>,
     pub(crate) canceled_by: Option<String>,
+    /// How often a person gave it to another agent.
+    pub(crate) reassigned: i64,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     /// The office rejected it when it was sent, so that its assignee never got it.

@@ -238,6 +238,7 @@ macro_rules! store_conformance {
                 a_canceled_task_says_who_did_it_to_both_sides,
                 a_reassigned_task_is_new_mail_with_the_original_text,
                 a_task_moves_only_to_who_can_have_it,
+                a_task_of_a_strangers_is_given_on_within_bounds,
                 a_task_ends_in_one_way_however_many_act_at_once,
                 nothing_is_claimed_after_a_pause_was_answered,
             ]

@@ -143,8 +143,9 @@ pub(crate) struct ReassignBody {
         (status = 200, description = "The task, with its new assignee", body = Task),
         (status = 403, description = "The caller is not the person of a household"),
         (status = 404, description = "No such task of the household's, or no such member"),
-        (status = 409, description = "It has ended, or its owner may not write to the new assignee, or that one has too many tasks"),
+        (status = 409, description = "It has ended, or its owner may not write to the new assignee, or that one has too many tasks, or it was given on 32 times"),
         (status = 410, description = "The conversation of its owner and the new assignee with this subject was ended"),
+        (status = 507, description = "Its owner has no room for another copy"),
     ))]
 pub(crate) async fn reassign_task(
     State(app): State<App>,

@@ -147,7 +147,7 @@ pub(super) const TABLES: [Table; 21] = [
         &["id"],
         "id number, public_id id, owner_id number, assignee_id number, state text, subject text,
          message_public_id id, session_public_id id, parent_id number, deadline instant, overdue flag,
-         note text, callback text, canceled_by text, created_at instant, updated_at instant",
+         note text, callback text, canceled_by text, reassigned number, created_at instant, updated_at instant",
     ),
     Table {
         made: &[(

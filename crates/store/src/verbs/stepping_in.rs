@@ -9,7 +9,7 @@ use amb_core::stepping_in::{
     Act, Reassignment, SteppedIn, canceled_note, check_open, decide_cancel, decide_reassign, reassigned_note,
 };
 use amb_core::task::TaskRef;
-use amb_core::{AgentName, Entry, Event, Kind, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Code, Entry, Event, Kind, SessionId, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -305,6 +305,7 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
         owner: &owner,
         from: &from,
         to: &to.name,
+        moved: u32::try_from(task.reassigned).unwrap_or(u32::MAX),
         consent: consent(tx, task.owner, to.id).await?,
         taking_on: tasks::taking_on(tx, &owner, (to.id, &to.name), deadline, now).await?,
     })?;
@@ -319,7 +320,8 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     let sent = give(tx, &task, (&owner, to.id), deadline, now).await?;
     let sql = format!(
         "UPDATE tasks SET message_public_id = $2, session_public_id = $3, assignee_id = $4, state = $5, deadline = $6,
-                          overdue = {}, note = NULL, updated_at = $7{} WHERE id = $1",
+                          overdue = {}, note = NULL, reassigned = reassigned + 1, updated_at = $7{}
+         WHERE id = $1",
         tx.dialect().no,
         tx.dialect().set_task_message
     );
@@ -388,6 +390,11 @@ async fn give(
         parts: original.parts.clone(),
         metadata: original.metadata,
     };
+    tx.check_quota(task.owner, columns.stored(1)).await.map_err(|failed| match failed {
+        // How much it has stored is between its owner and the office.
+        Failed::Error(error) if error.code() == Code::OverQuota => refusals::no_room_for_task(owner).into(),
+        failed => failed,
+    })?;
     let placed = tx.post(session, columns, to).await?;
     if let Some((agent, number)) = placed {
         let (content, parts) = row::content(original.content.clone(), row::parse(original.parts)?);

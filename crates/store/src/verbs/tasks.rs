@@ -76,7 +76,7 @@ const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";
 
 from_row!(
     TaskRow: row id owner assignee owner_name assignee_name state subject message session parent deadline overdue
-    note callback canceled_by created_at updated_at undelivered
+    note callback canceled_by reassigned created_at updated_at undelivered
 );
 
 /// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
@@ -84,7 +84,7 @@ pub(super) fn select(db: &dyn Db, rest: &str) -> String {
     format!(
         "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject, t.message_public_id,
                 t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback, t.canceled_by,
-                t.created_at, t.updated_at, t.state = 'rejected' AND {}
+                t.reassigned, t.created_at, t.updated_at, t.state = 'rejected' AND {}
          FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
          LEFT JOIN tasks p ON p.id = t.parent_id {rest}",
         db.dialect().undelivered_task

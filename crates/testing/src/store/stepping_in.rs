@@ -1,5 +1,6 @@
 //! Stepping in: what a household's person does to its agents, their conversations and their tasks.
 
+use amb_core::limits::MAX_REASSIGNMENTS;
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::stepping_in::Act;
 use amb_core::{Callback, Code, Event, Kind, TaskId, TaskState};
@@ -356,6 +357,36 @@ pub async fn a_task_moves_only_to_who_can_have_it(desk: TestStore) {
     let id = desk.give(&coder, &writer, "Ended").await;
     assert_eq!(code(desk.reassign_task(&ann, &id, &ann.name, at(15)).await), Code::Gone);
     assert_eq!(desk.task(&writer, &id).await.unwrap().state, TaskState::Pending, "nothing of it happened");
+}
+
+pub async fn a_task_of_a_strangers_is_given_on_within_bounds(desk: TestStore) {
+    let ann = desk.household_of("ann").await;
+    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+    let friend = desk.enter("friend").await;
+    desk.connect(&friend, &coder).await;
+    desk.connect(&friend, &writer).await;
+    // Its owner pays for what it said, and no more than its quota.
+    let id = desk.give(&friend, &coder, "Build").await;
+    let used = async || desk.profile(&friend, at(1)).await.unwrap().usage.messages;
+    let before = used().await;
+    desk.set_quotas(amb_core::Quotas { agent_messages: Some(before), ..amb_core::Quotas::NONE });
+    let head = desk.event_head(coder.key).await.unwrap();
+    assert_eq!(code(desk.reassign_task(&ann, &id, &writer.name, at(2)).await), Code::OverQuota);
+    assert_eq!((used().await, desk.event_head(coder.key).await.unwrap()), (before, head), "nothing of it happened");
+    desk.set_quotas(amb_core::Quotas::NONE);
+    // And not for ever.
+    for round in 0..MAX_REASSIGNMENTS {
+        let to = if round % 2 == 0 { &writer } else { &coder };
+        let moved = desk.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap().answer;
+        assert_eq!(moved.assignee, to.name);
+        desk.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap();
+    }
+    let after = used().await;
+    let refused = desk.reassign_task(&ann, &id, &writer.name, at(4)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Conflict);
+    assert!(refused.detail().contains("cancel it"), "{refused}");
+    assert_eq!((used().await, after), (after, before + 2 * u64::from(MAX_REASSIGNMENTS)), "a copy and an update each");
+    desk.cancel_task(&ann, &id, None, at(5)).await.unwrap();
 }
 
 pub async fn a_task_ends_in_one_way_however_many_act_at_once(desk: TestStore) {

@@ -1,0 +1,2 @@
+-- How often a person gave a task to another agent: each time its owner stores a copy of it.
+ALTER TABLE tasks ADD COLUMN reassigned BIGINT NOT NULL DEFAULT 0;
