@@ -140,12 +140,17 @@ pub(crate) fn person_is_not_paused() -> StoreError {
     conflict("the person is not paused; name one of the household's agents")
 }
 
+pub(crate) fn persons_key_stays() -> StoreError {
+    StoreError::not_found("your own key is renewed where you use it: amb admin key")
+}
+
 pub(crate) fn paused_one_stays(by: &str) -> StoreError {
     conflict(format!("{by} paused you, and only {by} can take you out of the household; wait to be resumed"))
+}
+
 pub(crate) fn no_room_for_task(owner: &AgentName) -> StoreError {
     let detail = format!("{owner}, who gave this task, has no room for another copy of it; cancel it instead");
     StoreError::new(Code::OverQuota, detail)
-
 }
 
 pub(crate) fn no_household_task(id: &TaskId) -> StoreError {

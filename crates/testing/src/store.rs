@@ -241,6 +241,7 @@ macro_rules! store_conformance {
                 a_task_of_a_strangers_is_given_on_within_bounds,
                 a_task_ends_in_one_way_however_many_act_at_once,
                 nothing_is_claimed_after_a_pause_was_answered,
+                only_a_members_key_is_renewed_and_it_ends_all_others,
             ]
             directory: [
                 the_directory_shows_whom_one_may_see,

@@ -1,6 +1,5 @@
 //! `GET /dashboard/agents`: all agents of the household. `GET /dashboard/agents/{name}`: one of them, whole.
 
-use amb_core::stepping_in::Act;
 use amb_core::{AgentName, Quotas, Timestamp};
 use amb_store::{ConversationLine, ConversationQuery, HouseholdConnection, Member, MemberDetails};
 use askama::Template;
@@ -103,15 +102,10 @@ pub(super) async fn new_key(
     Posted(visitor, Nothing {}): Posted<Nothing>,
 ) -> Result<Response, PageError> {
     let name = super::write::name(&name)?;
-    let (agent, details) = app.store.member(visitor.household()?, &name, Timestamp::now()).await?;
-    if details.member.person {
-        return Err(PageError::not_found("your own key is renewed where you use it: amb admin key"));
-    }
     let key = ApiKey::fresh()?;
-    app.store.issue_key(&agent.name, key.to_keep()).await?;
+    let renewed = app.store.renew_key(&visitor.viewer.agent, &name, key.to_keep(), Timestamp::now()).await?;
+    let agent = app.publish(renewed);
     app.hub.evict(agent.key);
-    let act = Act::KeyRenewed { agent: agent.name.clone() };
-    app.publish(app.store.note_act(&visitor.viewer.agent, &agent.name, act, Timestamp::now()).await?);
     tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, "gave an agent a new key");
     shown(&app, &visitor, &name, Some(key.reveal().to_owned())).await
 }

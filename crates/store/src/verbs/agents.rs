@@ -235,7 +235,7 @@ async fn rotate(
     tx.key_ended(caller).await
 }
 
-async fn issue(tx: &mut dyn Tx, name: &AgentName, new: &NewKey) -> Tried<Agent> {
+pub(super) async fn issue(tx: &mut dyn Tx, name: &AgentName, new: &NewKey) -> Tried<Agent> {
     let agent = agent_named(tx, name).await?.ok_or_else(|| refusals::no_agent(name))?;
     let sql = "UPDATE agents SET api_key_hash = $2, api_key_prefix = $3, previous_key_hash = NULL,
                                  previous_key_until = NULL WHERE id = $1 AND deleted_at IS NULL";

@@ -14,8 +14,9 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::agents::issue as issue_key;
 use super::connections::{consent, pair};
-use super::household::{self, household_of};
+use super::household::{self, Member, household_of};
 use super::once::once;
 use super::tasks::{self, Side};
 use crate::columns::Columns;
@@ -23,7 +24,7 @@ use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Trie
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
 use crate::tasks::{TaskRow, Update, task_uuid};
-use crate::types::{Agent, AgentKey, LogEntry, Written, fold_subject, to_micros};
+use crate::types::{Agent, AgentKey, LogEntry, NewKey, Written, fold_subject, to_micros};
 use crate::{refusals, row};
 
 /// The person's acts. `forbidden` for everybody else. Each may be repeated, and then changes nothing.
@@ -51,6 +52,22 @@ pub trait SteppingIn: Engine {
         let asked = (caller.clone(), member.clone(), act, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, member, act, now)| {
             note_act(tx, caller, member, act, *now).boxed()
+        })
+        .await
+    }
+
+    /// Gives an agent of the household a new key; all that it had end. Says so in the logs of both.
+    async fn renew_key(
+        &self,
+        caller: &Agent,
+        member: &AgentName,
+        new: NewKey,
+        now: Timestamp,
+    ) -> Result<Written<Agent>> {
+        let asked = (caller.clone(), member.clone(), new, to_micros(now));
+        let _forget = self.known_keys().forget_afterwards();
+        write(self, Changes::All, asked, |tx, (caller, member, new, now)| {
+            renew_key(tx, caller, member, new, *now).boxed()
         })
         .await
     }
@@ -136,21 +153,37 @@ async fn tell_of_task(
     Ok(())
 }
 
-async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused: bool, now: Timestamp) -> Tried<()> {
-    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+/// A member of the household whose person the caller is. Locks the mailboxes of both: it does not leave meanwhile.
+async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<Member> {
+    let household = household::person(tx, caller).await?;
     let members = household::members_of(tx, household).await?;
-    let found = member.meant(&members, |member| member.name.as_str());
+    let found = member.meant(members, |member| member.name.as_str());
     let member = found.ok_or_else(|| refusals::no_household_member(member))?;
+    tx.lock(&[member.id, caller.key.0]).await?;
+    match household_of(tx, member.id).await? == Some(household) {
+        true => Ok(member),
+        false => Err(refusals::no_household_member(&member.name).into()),
+    }
+}
+
+async fn renew_key(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, new: &NewKey, now: Timestamp) -> Tried<Agent> {
+    let member = locked_member(tx, caller, member).await?;
+    if member.person {
+        return Err(refusals::persons_key_stays().into());
+    }
+    let agent = issue_key(tx, &member.name, new).await?;
+    let act = Act::KeyRenewed { agent: agent.name.clone() };
+    tell(tx, vec![member.id, caller.key.0], &caller.name, &act, now).await?;
+    Ok(agent)
+}
+
+async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused: bool, now: Timestamp) -> Tried<()> {
+    let me = caller.key.0;
+    let member = locked_member(tx, caller, member).await?;
     if member.person {
         return Err(refusals::person_is_not_paused().into());
     }
-    tx.lock(&[member.id, me]).await?;
-    let sql = "SELECT household_id, paused_by FROM agents WHERE id = $1";
-    let (of, by): (Option<i64>, Option<String>) = tx.one(sql, values![member.id]).await?;
-    if of != Some(household) {
-        return Err(refusals::no_household_member(&member.name).into());
-    }
-    if by.is_some() == paused {
+    if is_paused(tx, member.id).await? == paused {
         return Ok(());
     }
     let agent = member.name.clone();
@@ -171,12 +204,8 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
 }
 
 async fn note_act(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
-    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
-    let members = household::members_of(tx, household).await?;
-    let found = member.meant(&members, |member| member.name.as_str());
-    let member = found.ok_or_else(|| refusals::no_household_member(member))?.id;
-    tx.lock(&[member, me]).await?;
-    tell(tx, vec![member, me], &caller.name, act, now).await
+    let member = locked_member(tx, caller, member).await?;
+    tell(tx, vec![member.id, caller.key.0], &caller.name, act, now).await
 }
 
 /// A session, as far as ending it goes.

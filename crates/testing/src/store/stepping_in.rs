@@ -4,7 +4,7 @@ use amb_core::limits::MAX_REASSIGNMENTS;
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::stepping_in::Act;
 use amb_core::{Callback, Code, Event, Kind, TaskId, TaskState};
-use amb_store::{Once, ProfilePatch};
+use amb_store::{NewKey, Once, ProfilePatch};
 
 use super::household::OWNER;
 use super::races::at_once;
@@ -440,5 +440,40 @@ pub async fn nothing_is_claimed_after_a_pause_was_answered(desk: TestStore) {
         });
         assert_eq!(claims.await[4], 0, "what is asked after the answer gets nothing");
         desk.set_paused(&ann, &coder.name, false, at(round)).await.unwrap();
+    }
+}
+
+pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
+    let key = |text: &str| NewKey { hash: KeyHash::of(text), prefix: "amb_new0".into() };
+    let refused = [
+        code(desk.renew_key(&coder, &coder.name, key("a"), at(1)).await),
+        code(desk.renew_key(&ann, &friend.name, key("b"), at(1)).await),
+        code(desk.renew_key(&ann, &ann.name, key("c"), at(1)).await),
+    ];
+    assert_eq!(refused, [Code::Forbidden, Code::NotFound, Code::NotFound]);
+    let renewed = desk.renew_key(&ann, &name("CODER"), key("new"), at(2)).await.unwrap();
+    assert_eq!((renewed.answer.key, renewed.entries.len()), (coder.key, 2), "both are told");
+    assert_eq!(desk.agent_by_key_hash(hash_of("coder"), at(2)).await.unwrap(), None);
+    assert_eq!(desk.agent_by_key_hash(KeyHash::of("new"), at(2)).await.unwrap(), Some(coder.clone()));
+    // While it leaves, it is a member with a new key in its log, or a stranger with its own.
+    for round in 0..8 {
+        let agent = desk.join(&format!("round-{round}"), OWNER).await;
+        let new = format!("round {round}");
+        let acted = at_once(2, |n| {
+            let (desk, ann, agent, key) = (desk.clone(), ann.clone(), agent.clone(), key(&new));
+            async move {
+                match n {
+                    0 => desk.leave_household(&agent, &agent.name, at(3)).await.is_ok(),
+                    _ => desk.renew_key(&ann, &agent.name, key, at(3)).await.is_ok(),
+                }
+            }
+        });
+        let renewed = acted.await[1];
+        let told = desk.acts(&agent).await.len();
+        assert_eq!((told == 1, told <= 1), (renewed, true));
+        let works = desk.agent_by_key_hash(KeyHash::of(&new), at(4)).await.unwrap().is_some();
+        assert_eq!(works, renewed);
     }
 }
