@@ -176,6 +176,8 @@ pub(crate) async fn join(
     Caller(caller): Caller,
     Body(body): Body<JoinBody>,
 ) -> Result<StatusCode, Problem> {
+    // The person is told each time: as often as the caller may ask strangers.
+    app.limits.connect(&*app.store, caller.key).await?;
     match app.store.join_household(&caller, KeyHash::of(&body.household_token), Timestamp::now()).await {
         Ok(written) => app.publish(written),
         Err(error) => {

@@ -221,6 +221,23 @@ async fn wrong_household_tokens_are_counted_like_wrong_keys() {
 }
 
 #[tokio::test]
+async fn joining_and_leaving_over_and_over_is_limited() {
+    let limits = RateLimits { connect: Rate::per_minute(1, 3), ..RateLimits::default() };
+    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let owner = desk.found().await;
+    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let late = desk.register("late").await;
+    let join = async || desk.post(&late, "/household/members", json!({"household_token": owner})).await;
+    for _ in 0..3 {
+        join().await.expect(204);
+        desk.delete(&late, "/household/members/late").await.expect(204);
+    }
+    join().await.problem(429, "too_many_requests");
+    let told = desk.get(&ann, "/events?since=0").await.expect(200)["events"].as_array().unwrap().len();
+    assert_eq!(told, 6, "the person's log grows no faster than that");
+}
+
+#[tokio::test]
 async fn a_machine_asked_for_twice_under_one_key_is_one_machine() {
     let desk = TestServer::sqlite().await;
     let owner = desk.found().await;
