@@ -141,17 +141,20 @@ async fn look(
     let mut members = app.store.members(household, Timestamp::now()).await?;
     members.sort_by_key(|member| member.key);
     places.keep(&members);
+    // Before any is read: those whom a full page does not reach have their place too, and miss nothing until the next.
+    for member in &members {
+        if !places.of.contains_key(&member.key) {
+            let place = app.store.event_head(member.key).await?.saturating_sub(begin);
+            places.of.insert(member.key, place);
+        }
+    }
     // Where the last page was full, those behind it come first.
     let first = members.iter().position(|member| member.key > places.behind).unwrap_or(0);
     members.rotate_left(first);
     let (mut events, mut bytes) = (Vec::new(), 0);
     for member in members {
-        let since = match places.of.get(&member.key) {
-            Some(since) => *since,
-            None => app.store.event_head(member.key).await?.saturating_sub(begin),
-        };
+        let since = places.of.get(&member.key).copied().unwrap_or_default();
         let entries = app.store.events(member.key, since, EACH).await?;
-        places.of.insert(member.key, since);
         for entry in entries {
             bytes += json_len(&entry.event);
             if events.len() >= MAX_EVENTS || (bytes > MAX_PAGE_BYTES && !events.is_empty()) {

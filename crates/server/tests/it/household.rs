@@ -192,6 +192,34 @@ async fn the_person_sees_what_everybody_does_on_postgres() {
 }
 
 #[tokio::test]
+async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
+    let desk = Desk::sqlite().await;
+    let owner = desk.found().await;
+    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
+    let large = json!([{"type": "data", "data": {"k": "x".repeat(900_000)}}]);
+    for _ in 0..6 {
+        let body = json!({"to": "coder", "subject": "Large", "parts": large});
+        desk.post(&tester, "/messages/send", body).await.expect(201);
+    }
+    for number in 0..70 {
+        desk.send(&coder, &tester, "Plan", &format!("number {number}")).await;
+    }
+    let (mut path, mut seen) = ("/household/events?last=1000".to_owned(), 0);
+    loop {
+        let page = desk.get(&ann, &path).await.expect(200);
+        let events = page["events"].as_array().unwrap();
+        if events.is_empty() {
+            break;
+        }
+        let mail = |event: &&Value| event["type"] == "new_message" && event["member"] == "tester";
+        seen += events.iter().filter(mail).count();
+        path = format!("/household/events?since={}", page["cursor"].as_str().unwrap());
+    }
+    assert_eq!(seen, 70);
+}
+
+#[tokio::test]
 async fn an_agent_that_has_a_key_joins_with_a_token() {
     let desk = TestServer::sqlite().await;
     let owner = desk.found().await;
