@@ -44,7 +44,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/dashboard", get(overview::overview))
         .route("/dashboard/", get(async || -> Response { frame::onward("/dashboard") }))
         .route("/dashboard/assets/{name}", get(assets::asset))
-        .route("/dashboard/sign-in", get(session::sign_in))
+        .route("/dashboard/sign-in", get(session::sign_in).head(session::no_sign_in))
         .route("/dashboard/sign-out", post(session::sign_out))
         .route("/dashboard/events", get(stream::events))
         .route("/dashboard/write", get(write::form).post(write::send))

@@ -46,7 +46,7 @@ pub(super) async fn agents(
         frame: Frame::new(&visitor, "Agents", "Agents"),
         members: members.into_iter().skip(from).take(PAGE).collect(),
         total,
-        next: (from + PAGE < total).then_some(query.page + 1),
+        next: (from + PAGE < total).then(|| query.page + 1),
         previous: query.page.checked_sub(1),
     })
 }

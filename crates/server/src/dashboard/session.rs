@@ -120,6 +120,11 @@ fn signed_out() -> PageError {
 }
 
 impl Visitor {
+    /// The browser, as the store knows it.
+    pub(super) fn browser(&self) -> KeyHash {
+        KeyHash::of(&self.secret)
+    }
+
     /// The token that forms of this browser carry.
     pub(super) fn csrf(&self) -> String {
         KeyHash::of(&format!("amb dashboard form\0{}", self.secret)).to_hex()
@@ -224,6 +229,11 @@ pub(super) async fn sign_in(
     Ok(response)
 }
 
+/// `HEAD /dashboard/sign-in`: programs look at links before people open them, and must not use them up.
+pub(super) async fn no_sign_in() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
+}
+
 /// A form without fields of its own.
 #[derive(Deserialize)]
 pub(super) struct Nothing {}
@@ -234,7 +244,7 @@ pub(super) async fn sign_out(
     headers: HeaderMap,
     Posted(visitor, Nothing {}): Posted<Nothing>,
 ) -> Result<Response, PageError> {
-    app.store.sign_out(KeyHash::of(&visitor.secret)).await?;
+    app.store.sign_out(visitor.browser()).await?;
     let mut response = onward("/dashboard");
     if let Some(cookie) = set_cookie(&app, &headers, "", 0) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -44,7 +44,8 @@ pub(super) async fn events(
         None => head,
     };
     let (to_browser, from_task) = mpsc::channel::<Bytes>(QUEUE);
-    let stream = Stream { app: app.clone(), agent, key: visitor.key, household: visitor.viewer.household, to_browser };
+    let (key, browser, household) = (visitor.key, visitor.browser(), visitor.viewer.household);
+    let stream = Stream { app: app.clone(), agent, key, browser, household, to_browser };
     app.tasks.spawn(stream.run(since));
     let frames = futures_util::stream::unfold(from_task, |mut from_task| async move {
         from_task.recv().await.map(|frame| (Ok::<_, Infallible>(frame), from_task))
@@ -61,6 +62,7 @@ struct Stream {
     app: App,
     agent: Agent,
     key: KeyHash,
+    browser: KeyHash,
     household: Option<HouseholdKey>,
     to_browser: mpsc::Sender<Bytes>,
 }
@@ -69,7 +71,7 @@ struct Stream {
 struct Gone;
 
 impl Stream {
-    /// Until the browser goes, the office closes, or the key ends.
+    /// Until the browser goes or is signed out, the office closes, or the key ends.
     async fn run(self, since: u64) {
         let closing = self.app.closing.clone();
         let browser = self.to_browser.clone();
@@ -109,7 +111,12 @@ impl Stream {
             }
             if woken {
                 sleep_until(Instant::now() + GATHER).await;
-            } else {
+            }
+            // Before anything is said: a browser may be signed out at another page, or at another replica.
+            if app.store.browser(self.browser, Timestamp::now()).await.map_err(|_| Gone)?.is_none() {
+                return self.say("event: bye\ndata: this browser is signed out\n\n".to_owned()).await;
+            }
+            if !woken {
                 beat = Instant::now() + BEAT;
                 if let Ok(members) = self.members().await {
                     place.watcher.set_members(&members);

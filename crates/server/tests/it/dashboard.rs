@@ -118,6 +118,10 @@ async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(desk: TestServe
     assert_eq!(again.status(), StatusCode::GONE, "used twice");
     assert!(again.headers().get("set-cookie").is_none());
     assert!(sign_in(&desk, &desk.url("/dashboard/sign-in?link=0000")).await.is_none());
+    // A program that looks at a link before it is opened leaves it whole.
+    let url = link(&desk, &home.person).await;
+    assert_eq!(soon(desk.http.head(&url).send()).await.unwrap().status(), 405);
+    assert!(sign_in(&desk, &url).await.is_some());
     // No agent signs in, and nobody without a key.
     let coder = home.agent(&desk, "coder").await;
     desk.call(Method::POST, "/dashboard/links", Some(&coder.key), None).await.problem(403, "forbidden");
@@ -179,6 +183,7 @@ async fn every_page_is_there_and_guarded(desk: TestServer) {
     assert!(home.page(&desk, "/dashboard/tasks").await.contains("Test"));
     assert_eq!(home.get(&desk, "/dashboard/health").await.status(), 403, "health is the operator's");
     assert_eq!(home.get(&desk, "/dashboard/agents/nobody").await.status(), 404);
+    assert_eq!(home.get(&desk, &format!("/dashboard/agents?page={}", usize::MAX)).await.status(), 200);
     assert_eq!(home.get(&desk, "/dashboard/conversations/nonsense").await.status(), 422);
 }
 
@@ -410,6 +415,19 @@ async fn the_stream_tells_of_changes_and_resumes(desk: TestServer) {
     heard(&mut back, "event: bye").await;
 }
 
+async fn a_stream_ends_when_its_browser_signs_out(desk: TestServer) {
+    let home = Home::of(&desk, "pat").await;
+    let coder = home.agent(&desk, "coder").await;
+    let mut stream = soon(desk.http.get(desk.url("/dashboard/events")).header("Cookie", &home.cookie).send()).await;
+    let stream = stream.as_mut().unwrap();
+    heard(stream, "event: hello").await;
+    home.post(&desk, "/dashboard/sign-out", &[]).await;
+    desk.send(&coder, &home.person, "For you", "after the sign-out").await;
+    let told = heard(stream, "event: bye").await;
+    assert!(!told.contains("after the sign-out"), "{told}");
+    assert_eq!(soon(stream.chunk()).await.unwrap(), None, "it is over");
+}
+
 async fn the_operator_sees_the_health_and_no_household(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, operator) = (home.agent(&desk, "coder").await, desk.register("operator-1").await);
@@ -456,5 +474,6 @@ crate::on_every_store!(
     a_conversation_is_paged_and_read_by_the_person_alone,
     long_bodies_are_cut_and_downloaded_whole,
     the_stream_tells_of_changes_and_resumes,
+    a_stream_ends_when_its_browser_signs_out,
     the_operator_sees_the_health_and_no_household,
 );
