@@ -1,6 +1,7 @@
 //! The directories of this user's files. Only this module reads the home directory.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -57,13 +58,37 @@ pub(crate) fn runtime_dir() -> Result<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let usual = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
     let found = named.filter(|path| path.is_absolute()).unwrap_or_else(usual);
-    match found.is_dir() {
+    match is_private(&found) {
         true => Ok(found.join("amb")),
         false => state_dir(),
     }
 }
 
+/// Whether this is a directory into which nobody else can put files: a record there says where keys go.
+fn is_private(directory: &Path) -> bool {
+    let mine =
+        |found: std::fs::Metadata| found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o022 == 0;
+    directory.metadata().is_ok_and(|found| found.is_dir() && mine(found))
+}
+
 /// The server's database.
 pub(crate) fn data_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_not_private() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, private) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
+            fs_err::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_private(dir.path()), private, "{mode:o}");
+        }
+        assert!(!is_private(&dir.path().join("missing")));
+    }
 }
