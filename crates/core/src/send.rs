@@ -138,12 +138,14 @@ pub enum Place<S> {
 /// Decides a send.
 ///
 /// # Errors
-/// The first of these that holds: `not_connected` or `not_allowed` by [`may_write`], `invalid` for a task to a group,
+/// The first of these that holds: `invalid` for mail to oneself in a household, `not_connected` or `not_allowed` by [`may_write`], `invalid` for a task to a group,
 /// `too_large` for too many copies, `over_quota`, `not_found` for the message that it names, `loop_refused`, `not_found` or
 /// `forbidden` for the session that it names, `invalid` without session and subject.
 pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
     let Facts { from, to, kind, recipient, .. } = facts;
     match recipient {
+        // An agent is in its own household, but a session has two sides. In a directory it may leave itself a note.
+        Recipient::Agent { consent, .. } if from == to && consent.same_household => return Err(to_oneself()),
         // A task from a sender outside `allow_from` is rejected as a task, not refused.
         Recipient::Agent { consent, heard, .. } => may_write(consent, from, to, heard || *kind == Kind::Task)?,
         Recipient::Group { .. } if *kind == Kind::Task => {
@@ -188,6 +190,10 @@ fn hop<S>(facts: &Facts<'_, S>) -> Result<Hop, OfficeError> {
         }
         Parent::PassesOn(message) => route::relay(message, facts.from, facts.to)?,
     })
+}
+
+fn to_oneself() -> OfficeError {
+    OfficeError::invalid("you cannot write to yourself here; name another agent")
 }
 
 /// The error for a message that does not exist or that the caller may not see, which look the same.
@@ -258,6 +264,22 @@ mod tests {
         let two = two();
         let accepted = decide(facts(&two, &Kind::Message)).unwrap();
         assert_eq!(accepted, Accepted { hop: route::fresh(&two.ann), place: Place::Subject, task: None });
+    }
+
+    #[test]
+    fn mail_to_oneself_is_for_directories() {
+        let two = two();
+        let to_ann = |consent| {
+            let Recipient::Agent { card, heard, current_tasks, .. } = facts(&two, &Kind::Message).recipient else {
+                panic!()
+            };
+            let recipient = Recipient::Agent { consent, card, heard, current_tasks };
+            decide(Facts { to: &two.ann, recipient, ..facts(&two, &Kind::Message) }).map_err(|error| error.code())
+        };
+        assert!(to_ann(Consent::DIRECTORY).is_ok());
+        let household = Consent { same_household: true, ..Consent::default() };
+        assert_eq!(to_ann(household).unwrap_err(), Code::Invalid);
+        assert_eq!(to_ann(Consent::default()).unwrap_err(), Code::NotConnected);
     }
 
     #[test]

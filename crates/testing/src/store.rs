@@ -227,6 +227,7 @@ macro_rules! store_conformance {
                 an_owners_token_that_was_renewed_is_void,
                 who_may_write_to_whom,
                 groups_of_a_household_end_for_who_leaves_it,
+                nobody_writes_to_itself,
                 after_a_machine_was_revoked_no_send_gets_through,
             ]
             stepping_in: [

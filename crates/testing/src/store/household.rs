@@ -85,6 +85,34 @@ pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(de
     assert!(!desk.may_send(&theirs, &coder).await && !desk.may_send(&coder, &theirs).await);
 }
 
+pub async fn nobody_writes_to_itself(desk: TestStore) {
+    let ann = desk.household_of("ann").await;
+    let (coder, lone) = (desk.join("coder", OWNER).await, desk.enter("lone").await);
+    // Beside others, with whom it may share a transaction.
+    let sent = super::races::at_once(12, |n| {
+        let (desk, ann, coder, lone) = (desk.clone(), ann.clone(), coder.clone(), lone.clone());
+        async move {
+            let (from, to) = match n % 4 {
+                0 => (&coder, "coder"),
+                1 => (&coder, "CODER"),
+                2 => (&lone, "lone"),
+                _ => (&ann, "coder"),
+            };
+            let kind = if n < 6 { Kind::Message } else { Kind::Task };
+            let draft = Draft { kind, ..Draft::text(name(to), format!("Note {n}"), "x") };
+            desk.send(from, draft, at(1)).await.map(drop).map_err(|error| error.code())
+        }
+    });
+    for (n, sent) in sent.await.into_iter().enumerate() {
+        let expected = match n % 4 {
+            3 => Ok(()),
+            2 => Err(Code::NotConnected),
+            _ => Err(Code::Invalid),
+        };
+        assert_eq!(sent, expected, "{n}");
+    }
+}
+
 pub async fn a_wrong_token_registers_nobody(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     for wrong in ["", "amb_household_other"] {
