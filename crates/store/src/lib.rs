@@ -56,8 +56,8 @@ pub use replicas::{Charge, Charged, Hint, How, ListenerState, Replicas, StaleLis
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
-    Agent, AgentKey, Ask, CodeMaker, Crossing, Join, KeyHash, LogEntry, NewAgent, NewKey, Once, ViewVersion, Written,
-    fold_subject, random_code, to_micros,
+    Agent, AgentKey, Ask, CodeMaker, ConnectionDecision, Crossing, Join, KeyHash, LogEntry, NewAgent, NewKey, Once,
+    ViewVersion, Written, fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;
 pub use verbs::{

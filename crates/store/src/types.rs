@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use amb_core::doc::ConnectionChange;
 use amb_core::route::Hop;
 use amb_core::{AgentName, Card, Entry, OfficeError, Timestamp};
 use serde::Serialize;
@@ -167,6 +168,25 @@ impl fmt::Debug for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ask").field("target", &self.target).finish_non_exhaustive()
     }
+}
+
+/// What a person decides about a connection in the name of an agent.
+#[derive(Debug, Clone)]
+pub enum ConnectionDecision {
+    /// Asks for one.
+    Ask(Ask),
+    /// Approves the request that has this code.
+    Approve {
+        /// The code.
+        code: String,
+    },
+    /// Rejects, revokes, blocks or unblocks.
+    Change {
+        /// The other side.
+        peer: AgentName,
+        /// Which of these.
+        change: ConnectionChange,
+    },
 }
 
 /// A code such as `XC-992` from the system's randomness, each of the 676,000 as likely as any other.

@@ -243,6 +243,7 @@ macro_rules! store_conformance {
                 a_task_ends_in_one_way_however_many_act_at_once,
                 nothing_is_claimed_after_a_pause_was_answered,
                 only_a_members_key_is_renewed_and_it_ends_all_others,
+                what_a_person_decides_in_an_agents_name_is_told_with_the_act,
             ]
             directory: [
                 the_directory_shows_whom_one_may_see,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
-use amb_core::stepping_in::{Act, ConnectionAct};
+use amb_core::stepping_in::ConnectionAct;
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
-use amb_store::{Agent, Ask, HouseholdConnection, WaitingRequest, random_code};
+use amb_store::{Agent, Ask, ConnectionDecision, HouseholdConnection, WaitingRequest, random_code};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -97,60 +97,52 @@ pub(super) async fn decide(
 ) -> Result<Response, PageError> {
     let now = Timestamp::now();
     let (agent, _) = app.store.member(visitor.household()?, &name(&form.agent)?, now).await?;
-    let change = |change: ConnectionChange| changed(&app, &agent, &form.peer, change, now);
-    let (did, with) = match what.as_str() {
+    let change = |change: ConnectionChange| {
+        let decision = ConnectionDecision::Change { peer: other(&agent, &form.peer)?, change };
+        Ok::<_, PageError>(decision)
+    };
+    let (did, decision) = match what.as_str() {
         "approve" => {
             app.limits.code(&*app.store, agent.key, address).await?;
             let code = form.code.trim().to_ascii_uppercase();
             if code.is_empty() || code.chars().count() > MAX_CODE || code.contains('\0') {
                 return Err(PageError::not_found("no request with this code waits; a code looks like XC-992"));
             }
-            let connected = app.publish(app.store.approve_connection(&agent, &code, now).await?);
-            app.limits.right_code(&*app.store, agent.key, address).await;
-            (ConnectionAct::Approved, connected.connected_agent_name)
+            (ConnectionAct::Approved, ConnectionDecision::Approve { code })
         }
         "ask" => (ConnectionAct::Asked, ask(&app, &agent, &form, now).await?),
-        "reject" => (ConnectionAct::Rejected, change(ConnectionChange::Reject).await?),
-        "revoke" => (ConnectionAct::Revoked, change(ConnectionChange::Revoke).await?),
-        "block" => (ConnectionAct::Blocked, change(ConnectionChange::Block).await?),
-        "unblock" => (ConnectionAct::Unblocked, change(ConnectionChange::Unblock).await?),
+        "reject" => (ConnectionAct::Rejected, change(ConnectionChange::Reject)?),
+        "revoke" => (ConnectionAct::Revoked, change(ConnectionChange::Revoke)?),
+        "block" => (ConnectionAct::Blocked, change(ConnectionChange::Block)?),
+        "unblock" => (ConnectionAct::Unblocked, change(ConnectionChange::Unblock)?),
         _ => return Err(PageError::not_found("there is no such decision")),
     };
-    tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, what, "decided about a connection");
-    let act = Act::Connection { agent: agent.name.clone(), with, did };
-    app.publish(app.store.note_act(&visitor.viewer.agent, &agent.name, act, now).await?);
+    let person = &visitor.viewer.agent;
+    app.publish(app.store.decide_connection(person, &agent.name, decision, now).await?);
+    if did == ConnectionAct::Approved {
+        app.limits.right_code(&*app.store, agent.key, address).await;
+    }
+    tracing::info!(person = %person.name, agent = %agent.name, what, "decided about a connection");
     Ok(onward(&format!("/dashboard/connections?done={}", did.as_str())))
 }
 
-async fn changed(
-    app: &App,
-    agent: &Agent,
-    peer: &str,
-    change: ConnectionChange,
-    now: Timestamp,
-) -> Result<AgentName, PageError> {
-    let peer = name(peer)?;
-    if peer == agent.name {
-        return Err(OfficeError::new(Code::Invalid, "name another agent").into());
+/// The other side of a connection.
+fn other(agent: &Agent, peer: &str) -> Result<AgentName, PageError> {
+    match name(peer)? {
+        peer if peer == agent.name => Err(OfficeError::new(Code::Invalid, "name another agent").into()),
+        peer => Ok(peer),
     }
-    app.publish(app.store.change_connection(agent, &peer, change, now).await?);
-    Ok(peer)
 }
 
-async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Result<AgentName, PageError> {
-    let target = name(&form.peer)?;
-    if target == agent.name {
-        return Err(OfficeError::new(Code::Invalid, "name another agent").into());
-    }
+async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Result<ConnectionDecision, PageError> {
+    let target = other(agent, &form.peer)?;
     crate::text::check("The greeting", &form.intro, MAX_INTRO)?;
     app.limits.connect(&*app.store, agent.key).await?;
-    let ask = Ask {
+    Ok(ConnectionDecision::Ask(Ask {
         codes: Arc::new(random_code),
         private_code: app.config.private_codes,
         expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
         max_pending: Some(app.config.max_pending),
-        ..Ask::new(target.clone(), Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty()))
-    };
-    app.publish(app.store.request_connection(agent, ask, now).await?);
-    Ok(target)
+        ..Ask::new(target, Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty()))
+    }))
 }

@@ -235,6 +235,7 @@ async fn rotate(
     tx.key_ended(caller).await
 }
 
+/// Gives an agent a new key and ends all it had.
 pub(super) async fn issue(tx: &mut dyn Tx, name: &AgentName, new: &NewKey) -> Tried<Agent> {
     let agent = agent_named(tx, name).await?.ok_or_else(|| refusals::no_agent(name))?;
     let sql = "UPDATE agents SET api_key_hash = $2, api_key_prefix = $3, previous_key_hash = NULL,

@@ -41,7 +41,7 @@ pub trait Connections: Engine {
         refusals::check_text("message", ask.intro.as_deref())?;
         let ask = Ask { expires_at: ask.expires_at.map(to_micros), ..ask };
         write(self, Changes::All, (caller.clone(), ask, to_micros(now)), |tx, (caller, ask, now)| {
-            once!(tx, caller, *now, request(tx, caller, ask, *now))
+            once!(tx, caller, *now, request(tx, caller, ask, None, *now))
         })
         .await
     }
@@ -54,7 +54,7 @@ pub trait Connections: Engine {
         }
         let asked = (caller.clone(), code.to_owned(), to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, code, now)| {
-            once!(tx, caller, *now, approve(tx, caller, code, *now))
+            once!(tx, caller, *now, approve(tx, caller, code, None, *now))
         })
         .await
     }
@@ -88,7 +88,7 @@ pub trait Connections: Engine {
     ) -> Result<Written<Connection>> {
         let asked = (caller.clone(), peer.clone(), change, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, peer, change, now)| {
-            settle_change(tx, caller, peer, *change, *now).boxed()
+            settle_change(tx, caller, peer, *change, None, *now).boxed()
         })
         .await
     }
@@ -119,11 +119,25 @@ pub(crate) async fn consent(db: &mut dyn Db, a: i64, b: i64) -> Tried<Consent> {
     Ok(Consent { same_household, connected, blocked })
 }
 
+/// Locks all mailboxes that a decision about a connection writes to.
+async fn lock(tx: &mut dyn Tx, a: i64, b: i64, person: Option<i64>) -> Tried<()> {
+    let locked: Vec<i64> = [a, b].into_iter().chain(person).collect();
+    tx.lock(&locked).await
+}
+
 fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
 }
 
-async fn request(tx: &mut dyn Tx, caller: &Agent, ask: &Ask, now: Timestamp) -> Tried<ConnectionRequested> {
+/// Asks for a connection. `person`, who decides in the caller's name, is told of it in the same transaction and so locked too; the
+/// same for [`approve`] and [`settle_change`].
+pub(super) async fn request(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    ask: &Ask,
+    person: Option<i64>,
+    now: Timestamp,
+) -> Tried<ConnectionRequested> {
     let me = caller.key.0;
     let target = agent_named(tx, &ask.target).await?.ok_or_else(|| refusals::no_agent(&ask.target))?;
     let peer = target.key.0;
@@ -131,7 +145,7 @@ async fn request(tx: &mut dyn Tx, caller: &Agent, ask: &Ask, now: Timestamp) -> 
         return Err(refusals::connect_to_oneself().into());
     }
     // Under both locks nothing between the two changes, and nobody else's count of waiting requests is touched.
-    tx.lock(&[me, peer]).await?;
+    lock(tx, me, peer, person).await?;
     if !is_registered(tx, me).await? {
         return Err(refusals::not_the_current_key(false).into());
     }
@@ -214,10 +228,17 @@ async fn accept(tx: &mut dyn Tx, caller: &Agent, from: &AgentName, now: Timestam
                WHERE requester_id = $1 AND target_id = $2 AND status = 'PENDING'";
     let found: Option<String> = tx.find(sql, values![requester.key.0, caller.key.0]).await?;
     let code = found.ok_or_else(|| refusals::no_pending(from))?;
-    approve(tx, caller, &code, now).await
+    approve(tx, caller, &code, None, now).await
 }
 
-async fn approve(tx: &mut dyn Tx, caller: &Agent, code: &str, now: Timestamp) -> Tried<Connected> {
+/// Approves the request that has this code.
+pub(super) async fn approve(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    code: &str,
+    person: Option<i64>,
+    now: Timestamp,
+) -> Tried<Connected> {
     let sql = "SELECT requester_id, target_id FROM connections WHERE verification_code = $1 AND status = 'PENDING'";
     let found: Option<(i64, i64)> = tx.find(sql, values![code]).await?;
     let (requester, target) = found.ok_or_else(refusals::no_code)?;
@@ -226,7 +247,7 @@ async fn approve(tx: &mut dyn Tx, caller: &Agent, code: &str, now: Timestamp) ->
         let own = requester == caller.key.0;
         return Err(if own { refusals::own_request() } else { refusals::no_code() }.into());
     }
-    tx.lock(&[requester, target]).await?;
+    lock(tx, requester, target, person).await?;
     // Once more, now that nobody else can decide about it.
     let sql = "SELECT c.id, c.public_id, c.expires_at, a.name FROM connections c JOIN agents a ON a.id = c.requester_id
                WHERE c.verification_code = $1 AND c.status = 'PENDING' AND c.requester_id = $2 AND c.target_id = $3";
@@ -276,11 +297,13 @@ async fn settle(tx: &mut dyn Tx, which: Between, from: &str, to: &str, now: Time
     tx.find(&sql, values![first, second, to, now]).await
 }
 
-async fn settle_change(
+/// Rejects, revokes, blocks or unblocks.
+pub(super) async fn settle_change(
     tx: &mut dyn Tx,
     caller: &Agent,
     peer: &AgentName,
     change: ConnectionChange,
+    person: Option<i64>,
     now: Timestamp,
 ) -> Tried<Connection> {
     // A deleted agent can still be unblocked, by its exact name.
@@ -291,7 +314,7 @@ async fn settle_change(
     }
     // A send holds its recipient's lock from before it looks for the connection until it is committed. With both locks
     // held, every send between the two is either done, and before this, or will find the connection gone.
-    tx.lock(&[me, other]).await?;
+    lock(tx, me, other, person).await?;
     tx.connection_changed(me, other);
     let id = match change {
         ConnectionChange::Reject => {

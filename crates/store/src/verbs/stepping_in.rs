@@ -1,6 +1,8 @@
 //! Stepping in: what a household's person does to its agents, their conversations and their tasks. The rules are core's
 //! ([`amb_core::stepping_in`]); everybody concerned is told who did it.
 
+mod in_name;
+
 use amb_core::doc::SessionEnded;
 use amb_core::event::NewMessage;
 use amb_core::id::fresh_uuid;
@@ -24,7 +26,7 @@ use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Trie
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
 use crate::tasks::{TaskRow, Update, task_uuid};
-use crate::types::{Agent, AgentKey, LogEntry, NewKey, Written, fold_subject, to_micros};
+use crate::types::{Agent, AgentKey, ConnectionDecision, LogEntry, NewKey, Written, fold_subject, to_micros};
 use crate::{refusals, row};
 
 /// The person's acts. `forbidden` for everybody else. Each may be repeated, and then changes nothing.
@@ -47,11 +49,18 @@ pub trait SteppingIn: Engine {
         .await
     }
 
-    /// Writes down what the person did in the name of an agent of the household, in the logs of both.
-    async fn note_act(&self, caller: &Agent, member: &AgentName, act: Act, now: Timestamp) -> Result<Written<()>> {
-        let asked = (caller.clone(), member.clone(), act, to_micros(now));
-        write(self, Changes::Logs, asked, |tx, (caller, member, act, now)| {
-            note_act(tx, caller, member, act, *now).boxed()
+    /// Decides about a connection in the name of an agent of the household, as [`Connections`](crate::Connections) does, and tells
+    /// the agent and the person of it. Returns with whom.
+    async fn decide_connection(
+        &self,
+        caller: &Agent,
+        member: &AgentName,
+        decision: ConnectionDecision,
+        now: Timestamp,
+    ) -> Result<Written<AgentName>> {
+        let asked = (caller.clone(), member.clone(), decision.checked()?, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, member, decision, now)| {
+            in_name::decide(tx, caller, member, decision, *now).boxed()
         })
         .await
     }
@@ -67,7 +76,7 @@ pub trait SteppingIn: Engine {
         let asked = (caller.clone(), member.clone(), new, to_micros(now));
         let _forget = self.known_keys().forget_afterwards();
         write(self, Changes::All, asked, |tx, (caller, member, new, now)| {
-            renew_key(tx, caller, member, new, *now).boxed()
+            in_name::renew_key(tx, caller, member, new, *now).boxed()
         })
         .await
     }
@@ -166,17 +175,6 @@ async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> T
     }
 }
 
-async fn renew_key(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, new: &NewKey, now: Timestamp) -> Tried<Agent> {
-    let member = locked_member(tx, caller, member).await?;
-    if member.person {
-        return Err(refusals::persons_key_stays().into());
-    }
-    let agent = issue_key(tx, &member.name, new).await?;
-    let act = Act::KeyRenewed { agent: agent.name.clone() };
-    tell(tx, vec![member.id, caller.key.0], &caller.name, &act, now).await?;
-    Ok(agent)
-}
-
 async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused: bool, now: Timestamp) -> Tried<()> {
     let me = caller.key.0;
     let member = locked_member(tx, caller, member).await?;
@@ -201,11 +199,6 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     };
     tx.card_changed(&member.name);
     tell(tx, vec![me], &caller.name, &act, now).await
-}
-
-async fn note_act(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
-    let member = locked_member(tx, caller, member).await?;
-    tell(tx, vec![member.id, caller.key.0], &caller.name, act, now).await
 }
 
 /// A session, as far as ending it goes.

@@ -1,10 +1,11 @@
 //! Stepping in: what a household's person does to its agents, their conversations and their tasks.
 
+use amb_core::doc::ConnectionChange;
 use amb_core::limits::MAX_REASSIGNMENTS;
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
-use amb_core::stepping_in::Act;
+use amb_core::stepping_in::{Act, ConnectionAct};
 use amb_core::{Callback, Code, Event, Kind, TaskId, TaskState};
-use amb_store::{NewKey, Once, ProfilePatch};
+use amb_store::{AgentKey, ConnectionDecision, NewKey, Once, ProfilePatch};
 
 use super::household::OWNER;
 use super::races::at_once;
@@ -443,7 +444,7 @@ pub async fn nothing_is_claimed_after_a_pause_was_answered(desk: TestStore) {
     }
 }
 
-pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(desk: Desk) {
+pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
     let key = |text: &str| NewKey { hash: KeyHash::of(text), prefix: "amb_new0".into() };
@@ -476,4 +477,64 @@ pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(desk: Desk) {
         let works = desk.agent_by_key_hash(KeyHash::of(&new), at(4)).await.unwrap().is_some();
         assert_eq!(works, renewed);
     }
+}
+
+pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(desk: TestStore) {
+    let ann = desk.household_of("ann").await;
+    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
+    let change = |change| ConnectionDecision::Change { peer: friend.name.clone(), change };
+    let act = |did| Act::Connection { agent: coder.name.clone(), with: friend.name.clone(), did };
+    let told = |written: &Written<AgentName>| -> Vec<AgentKey> {
+        let acts = written.entries.iter().filter(|one| matches!(one.entry.event, Event::SteppedIn(_)));
+        acts.map(|one| one.agent).collect()
+    };
+    let mut wanted = Vec::new();
+    let asked = desk.request_connection(&friend, Ask::new(coder.name.clone(), None), at(1)).await.unwrap().answer;
+    let approve = ConnectionDecision::Approve { code: asked.verification_code };
+    let decisions = [
+        (approve, ConnectionAct::Approved),
+        (change(ConnectionChange::Revoke), ConnectionAct::Revoked),
+        (ConnectionDecision::Ask(Ask::new(friend.name.clone(), None)), ConnectionAct::Asked),
+        (change(ConnectionChange::Block), ConnectionAct::Blocked),
+        (change(ConnectionChange::Unblock), ConnectionAct::Unblocked),
+    ];
+    for (decision, did) in decisions {
+        let done = desk.decide_connection(&ann, &coder.name, decision, at(2)).await.unwrap();
+        assert_eq!(done.answer, friend.name, "{did:?}");
+        let mut agents = told(&done);
+        agents.sort_unstable();
+        let mut both = [coder.key, ann.key];
+        both.sort_unstable();
+        assert_eq!(agents, both, "{did:?}");
+        wanted.push(("ann".to_owned(), act(did)));
+    }
+    desk.request_connection(&friend, Ask::new(coder.name.clone(), None), at(3)).await.unwrap();
+    desk.decide_connection(&ann, &coder.name, change(ConnectionChange::Reject), at(4)).await.unwrap();
+    wanted.push(("ann".to_owned(), act(ConnectionAct::Rejected)));
+    desk.renew_key(&ann, &coder.name, new_key("renewed", "amb_rene"), at(5)).await.unwrap();
+    wanted.push(("ann".to_owned(), Act::KeyRenewed { agent: coder.name.clone() }));
+    assert!(desk.agent_by_key_hash(hash_of("coder"), at(6)).await.unwrap().is_none());
+    let known = desk.agent_by_key_hash(KeyHash::of("renewed"), at(6)).await.unwrap().unwrap();
+    assert_eq!(known.key, coder.key);
+    // What was refused is told to nobody.
+    let refused = [
+        code(desk.decide_connection(&ann, &coder.name, change(ConnectionChange::Revoke), at(7)).await),
+        code(
+            desk.decide_connection(&ann, &coder.name, ConnectionDecision::Approve { code: "XX-000".into() }, at(7))
+                .await,
+        ),
+        code(desk.decide_connection(&ann, &friend.name, change(ConnectionChange::Block), at(7)).await),
+        code(desk.renew_key(&ann, &friend.name, new_key("x", "amb_x"), at(7)).await),
+    ];
+    assert_eq!(refused, [Code::NotFound; 4]);
+    for nobody in [&coder, &friend] {
+        let refused = [
+            code(desk.decide_connection(nobody, &coder.name, change(ConnectionChange::Block), at(7)).await),
+            code(desk.renew_key(nobody, &coder.name, new_key("x", "amb_x"), at(7)).await),
+        ];
+        assert_eq!(refused, [Code::Forbidden; 2], "{}", nobody.name);
+    }
+    assert_eq!(desk.acts(&coder).await, wanted);
+    assert_eq!(desk.acts(&ann).await, wanted);
+    assert_eq!(desk.acts(&friend).await, [], "the other side is told of the connection alone");
 }
