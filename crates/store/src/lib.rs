@@ -62,9 +62,9 @@ pub use types::{
 pub use url::DatabaseUrl;
 pub use verbs::{
     Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Directory, Groups,
-    HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Mail, Member, MemberDetails,
-    Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search, Sessions, SignIn, SteppingIn, Tasks,
-    TranscriptLine, Transcripts, Viewer, WaitingRequest,
+    HouseholdConnection, HouseholdCursor, HouseholdKey, HouseholdPage, Households, Lane, Logs, MAX_COUNTED,
+    MAX_MEMBERS, Mail, Member, MemberDetails, Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search,
+    Sessions, SignIn, SteppingIn, Tasks, TranscriptLine, Transcripts, Viewer, WaitingRequest,
 };
 
 /// What tests look at behind the verbs.

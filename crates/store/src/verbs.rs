@@ -35,7 +35,7 @@ pub(crate) use groups::{audience, find as group_named, joined};
 pub use history::Sessions;
 pub use household::Households;
 pub(crate) use inbox::{all_sessions, page_of_sessions};
-pub use log::Logs;
+pub use log::{HouseholdCursor, HouseholdPage, Logs};
 pub use mail::Mail;
 pub use messages::Messages;
 pub(crate) use once::{answer_under, keep_answer};

@@ -192,6 +192,8 @@ macro_rules! store_conformance {
                 numbers_are_not_given_twice_after_pruning,
                 a_listener_that_fell_behind_or_whose_key_ended_is_found,
                 a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over,
+                the_logs_of_a_household_are_read_as_one,
+                a_page_of_a_households_logs_is_bounded_and_fair,
             ]
             races: [
                 a_name_registered_at_once_has_one_winner,

@@ -7,8 +7,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use amb_core::{Code, Entry, Event, OfficeError, Timestamp};
-use amb_store::{Agent, HouseholdKey, KeyHash};
+use amb_core::{AgentName, Code, Entry, Event, OfficeError, Timestamp};
+use amb_store::{Agent, AgentKey, HouseholdKey, KeyHash};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -88,10 +88,10 @@ impl Stream {
         let Some(ticket) = app.hub.subscribe(self.agent.key, Some(self.key), app.config.ws_per_agent) else {
             return self.say("event: bye\ndata: too many pages are open\n\n".to_owned()).await;
         };
-        let members = self.members().await.map_err(|_| Gone)?;
-        let Some(place) = app.watchers.watch(&members) else {
+        let Some(place) = app.watchers.watch() else {
             return self.say("event: bye\ndata: too many pages are open\n\n".to_owned()).await;
         };
+        place.watcher.set_members(self.members().await.map_err(|_| Gone)?);
         // Where it is, so that a browser that comes back before anything happened names it.
         self.say(format!("retry: 1000\nid: {cursor}\nevent: hello\ndata: {cursor}\n\n")).await?;
         ticket.subscriber.is_at(cursor);
@@ -119,7 +119,7 @@ impl Stream {
             if !woken {
                 beat = Instant::now() + BEAT;
                 if let Ok(members) = self.members().await {
-                    place.watcher.set_members(&members);
+                    place.watcher.set_members(members);
                 }
                 self.say(": still here\n\n".to_owned()).await?;
             }
@@ -130,11 +130,12 @@ impl Stream {
         }
     }
 
-    async fn members(&self) -> Result<Vec<amb_store::Member>, OfficeError> {
-        match self.household {
-            Some(household) => self.app.store.members(household, Timestamp::now()).await,
-            None => Ok(Vec::new()),
-        }
+    async fn members(&self) -> Result<Vec<(AgentKey, AgentName)>, OfficeError> {
+        let members = match self.household {
+            Some(household) => self.app.store.members(household, Timestamp::now()).await?,
+            None => Vec::new(),
+        };
+        Ok(members.into_iter().map(|member| (member.key, member.name)).collect())
     }
 
     /// Sends what is in the person's log after the cursor; answers the new cursor.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use amb_core::{AgentName, Event};
-use amb_store::{AgentKey, LogEntry, Member};
+use amb_store::{AgentKey, LogEntry};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
@@ -33,9 +33,15 @@ pub(crate) struct Watchers {
 
 /// One stream.
 pub(crate) struct Watcher {
-    members: RwLock<(HashSet<AgentKey>, HashSet<AgentName>)>,
+    /// Of the household; all agents of the office until that is known.
+    members: RwLock<Option<Members>>,
     changed: AtomicU8,
     wake: Notify,
+}
+
+struct Members {
+    keys: HashSet<AgentKey>,
+    names: HashSet<AgentName>,
 }
 
 impl Watchers {
@@ -49,10 +55,10 @@ impl Watchers {
             let mut changed = 0;
             for LogEntry { agent, entry } in entries {
                 let sent_by_member = match &entry.event {
-                    Event::NewMessage(mail) => members.1.contains(&mail.from_agent),
+                    Event::NewMessage(mail) => members.as_ref().is_none_or(|of| of.names.contains(&mail.from_agent)),
                     _ => false,
                 };
-                if sent_by_member || members.0.contains(agent) {
+                if sent_by_member || members.as_ref().is_none_or(|of| of.keys.contains(agent)) {
                     changed |= kind_of(&entry.event);
                 }
             }
@@ -67,31 +73,24 @@ impl Watchers {
             return;
         }
         for watcher in self.list.read().iter() {
-            if watcher.members.read().0.contains(&agent) {
+            if watcher.members.read().as_ref().is_none_or(|of| of.keys.contains(&agent)) {
                 watcher.note(ALL);
             }
         }
     }
 
-    /// Takes a place, given back when the answer is dropped; `None` where there are too many.
-    pub(crate) fn watch(&self, members: &[Member]) -> Option<Place<'_>> {
+    /// Takes a place, given back when the answer is dropped; `None` where there are too many. Whoever takes it is told of everything
+    /// until [`Watcher::set_members`], so that nothing is missed while the members are looked up.
+    pub(crate) fn watch(&self) -> Option<Place<'_>> {
         let mut list = self.list.write();
         if list.len() >= MAX_WATCHERS {
             return None;
         }
-        let watcher = Arc::new(Watcher {
-            members: RwLock::new(names_of(members)),
-            changed: AtomicU8::new(0),
-            wake: Notify::new(),
-        });
+        let watcher = Arc::new(Watcher { members: RwLock::new(None), changed: AtomicU8::new(0), wake: Notify::new() });
         list.push(watcher.clone());
         self.count.store(list.len(), Ordering::Relaxed);
         Some(Place { watchers: self, watcher })
     }
-}
-
-fn names_of(members: &[Member]) -> (HashSet<AgentKey>, HashSet<AgentName>) {
-    (members.iter().map(|member| member.key).collect(), members.iter().map(|member| member.name.clone()).collect())
 }
 
 fn kind_of(event: &Event) -> u8 {
@@ -124,8 +123,9 @@ impl Watcher {
     }
 
     /// Who is in the household now.
-    pub(super) fn set_members(&self, members: &[Member]) {
-        *self.members.write() = names_of(members);
+    pub(crate) fn set_members(&self, members: impl IntoIterator<Item = (AgentKey, AgentName)>) {
+        let (keys, names) = members.into_iter().unzip();
+        *self.members.write() = Some(Members { keys, names });
     }
 }
 

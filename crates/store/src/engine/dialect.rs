@@ -91,10 +91,14 @@ pub struct Dialect {
     pub(crate) each_of_list: fn(&str) -> String,
     /// A text as it is in JSON.
     pub(crate) as_json: fn(&str) -> String,
-    /// The highest number that was ever given in the log of the agent `$1`.
-    pub(crate) log_head: &'static str,
-    /// Entries of the log of the agent `$1` under a condition, in an order; and what joins their messages to them, called `n`.
+    /// The highest number that was ever given in the log of this agent.
+    pub(crate) log_head: fn(&str) -> String,
+    /// Entries of the log of the agent `$1` under a condition, in an order.
     pub(crate) log: fn(&str, &str) -> String,
+    /// Entries of several logs in the order `place` of the list `$1`, whose items are `[agent, since, until]` as JSON: so many
+    /// of each log at most, and so many in all.
+    pub(crate) logs: fn(usize, usize) -> String,
+    /// What joins the messages of such entries to them, called `n`.
     pub(crate) join_message: &'static str,
     /// Whether `m` came to an agent of the household `$1`.
     pub(crate) came_to_household: &'static str,
@@ -170,15 +174,35 @@ pub(crate) const SQLITE: Dialect = Dialect {
     came_as: "e.message_id",
     each_of_list: |columns| format!("SELECT value, {columns} FROM json_each($1) WHERE TRUE"),
     as_json: |text| format!("json_quote({text})"),
-    log_head: "SELECT max(coalesce((SELECT max(number) FROM deliveries WHERE agent_id = $1), 0),
-                          coalesce((SELECT max(number) FROM events WHERE agent_id = $1), 0),
-                          coalesce((SELECT log_floor FROM agents WHERE id = $1), 0))",
+    log_head: |agent| {
+        format!(
+            "max(coalesce((SELECT max(number) FROM deliveries WHERE agent_id = {agent}), 0),
+                 coalesce((SELECT max(number) FROM events WHERE agent_id = {agent}), 0),
+                 coalesce((SELECT log_floor FROM agents WHERE id = {agent}), 0))"
+        )
+    },
     log: |condition, order| {
         format!(
             "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at FROM deliveries
              WHERE agent_id = $1 AND {condition}
              UNION ALL SELECT number, NULL, event, NULL, NULL, NULL FROM events
              WHERE agent_id = $1 AND {condition} {order}"
+        )
+    },
+    // A table-valued function sees the tables to its left, which a subquery does not.
+    logs: |each, most| {
+        format!(
+            "SELECT w.agent_id, w.place, w.number, e.message_id, v.event, e.delivered_at, e.read_at, e.rung_at
+             FROM (SELECT x.id AS agent_id, x.place, c.value AS number
+                   FROM (SELECT value ->> 0 AS id, value ->> 1 AS since, value ->> 2 AS until, key AS place
+                         FROM json_each($1)) x
+                   CROSS JOIN json_each((SELECT json_group_array(number) FROM (
+                       SELECT number FROM deliveries WHERE agent_id = x.id AND number > x.since AND number <= x.until
+                       UNION ALL SELECT number FROM events WHERE agent_id = x.id AND number > x.since AND number <= x.until
+                       ORDER BY number LIMIT {each}))) c
+                   ORDER BY x.place, c.value LIMIT {most}) w
+             LEFT JOIN deliveries e ON e.agent_id = w.agent_id AND e.number = w.number
+             LEFT JOIN events v ON v.agent_id = w.agent_id AND v.number = w.number"
         )
     },
     join_message: "LEFT JOIN messages m ON m.id = n.message_id",
@@ -281,11 +305,24 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     came_as: "CASE WHEN m.recipient_id = $1 THEN m.delivery_number ELSE c.number END",
     each_of_list: |columns| format!("SELECT unnest(CAST($1 AS bigint[])), {columns}"),
     as_json: |text| format!("to_json({text})::text"),
-    log_head: "SELECT coalesce((SELECT head FROM mailboxes WHERE agent_id = $1), 0)",
+    log_head: |agent| format!("coalesce((SELECT head FROM mailboxes WHERE agent_id = {agent}), 0)"),
     log: |condition, order| {
         format!(
             "SELECT number, session_id, seq, event, delivered_at, read_at, rung_at FROM entries
              WHERE agent_id = $1 AND {condition} {order}"
+        )
+    },
+    logs: |each, most| {
+        format!(
+            "SELECT w.agent_id, w.place, w.number, e.session_id, e.seq, e.event, e.delivered_at, e.read_at, e.rung_at
+             FROM (SELECT x.id AS agent_id, x.place, c.number
+                   FROM (SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS since,
+                                (value ->> 2)::bigint AS until, place
+                         FROM json_array_elements($1::text::json) WITH ORDINALITY AS v (value, place)) x
+                   CROSS JOIN LATERAL (SELECT number FROM entries WHERE agent_id = x.id AND number > x.since
+                                       AND number <= x.until ORDER BY number LIMIT {each}) c
+                   ORDER BY x.place, c.number LIMIT {most}) w
+             JOIN entries e ON e.agent_id = w.agent_id AND e.number = w.number"
         )
     },
     join_message: "LEFT JOIN messages m ON m.session_id = n.session_id AND m.seq = n.seq",

@@ -121,7 +121,8 @@ fn newest(db: &Connection, agent: i64) -> Result<i64> {
 
 /// The highest number that was ever given in an agent's log.
 fn head(db: &Connection, agent: i64) -> Result<i64> {
-    db.prepared(SQLITE.log_head).and_then(|mut select| select.query_row([agent], |row| row.get(0))).map_err(failed)
+    let sql = format!("SELECT {}", (SQLITE.log_head)("?1"));
+    db.prepared(&sql).and_then(|mut select| select.query_row([agent], |row| row.get(0))).map_err(failed)
 }
 
 /// The last number that an agent is shown of its log: all of it, unless the agent is paused.

@@ -1,5 +1,7 @@
 //! Reading the log of a mailbox.
 
+mod household;
+
 use amb_core::{Entry, Event};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -10,6 +12,9 @@ use crate::error::Result;
 use crate::resume::{HandedOver, LOOKED_AT};
 use crate::row::{MESSAGE, MessageRow};
 use crate::types::AgentKey;
+use crate::verbs::HouseholdKey;
+
+pub use household::{HouseholdCursor, HouseholdPage};
 
 /// The logs of agents.
 #[async_trait]
@@ -29,6 +34,21 @@ pub trait Logs: Engine {
         read(self, Look::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
     }
 
+    /// What happened to the members of a household after a cursor: read from their own logs, as each of them is shown it, in one
+    /// state. Of a member that the cursor does not know, the last `last` entries. Marks nothing as handed over.
+    async fn household_events(
+        &self,
+        household: HouseholdKey,
+        since: HouseholdCursor,
+        last: u64,
+    ) -> Result<HouseholdPage> {
+        let asked = (household, since, i64::try_from(last).unwrap_or(i64::MAX));
+        read(self, Look::Long, asked, |db, (household, since, last)| {
+            household::events(db, *household, since.clone(), *last).boxed()
+        })
+        .await
+    }
+
     /// The cursor from which a listener continues that names this one: the same, where the log reaches so far. A cursor beyond the end
     /// is from before the database was restored to an earlier state, or from another database: then the cursor of the last message
     /// that was handed over, so that no mail is skipped.
@@ -39,14 +59,14 @@ pub trait Logs: Engine {
 
 impl<E: Engine> Logs for E {}
 
-async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
-    let sql = db.dialect().log_head;
-    let (head,): (i64,) = db.one(sql, values![agent]).await?;
-    Ok(u64::try_from(head).unwrap_or(0))
-}
-
 /// The last number that the agent `$1` is shown of its log: all of it, unless the agent is paused.
 const SHOWN: &str = "coalesce((SELECT paused_from FROM agents WHERE id = $1), 9223372036854775807)";
+
+async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
+    let sql = format!("SELECT {}", (db.dialect().log_head)("$1"));
+    let head: i64 = db.one(&sql, values![agent]).await?;
+    Ok(u64::try_from(head).unwrap_or(0))
+}
 
 async fn shown_head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
     let (shown,): (i64,) = db.one(&format!("SELECT {SHOWN}"), values![agent]).await?;

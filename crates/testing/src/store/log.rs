@@ -2,8 +2,9 @@
 
 use amb_core::Event;
 
+use super::household::OWNER;
 use super::*;
-use amb_store::ListenerState;
+use amb_store::{HouseholdCursor, HouseholdPage, ListenerState};
 
 pub async fn entries_are_numbered_from_one_without_gaps(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
@@ -127,4 +128,98 @@ pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk:
     assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), head);
     let carol = desk.enter("carol").await;
     assert_eq!(desk.resume(carol.key, 9).await.unwrap(), 0, "an empty log has one cursor");
+}
+
+/// Who was told what, in the order of the page: mail by its text, the rest by nothing.
+fn said(page: &HouseholdPage) -> Vec<(String, String)> {
+    let said = page.events.iter().filter_map(|entry| match &entry.event {
+        Event::NewMessage(mail) => Some((entry.agent.to_string(), mail.content.clone())),
+        _ => None,
+    });
+    said.collect()
+}
+
+pub async fn the_logs_of_a_household_are_read_as_one(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+    let friend = desk.enter("friend").await;
+    desk.connect(&friend, &coder).await;
+    let household = desk.viewer(&ann).await.unwrap().household.unwrap();
+    let read =
+        async |since: &HouseholdCursor, last| desk.household_events(household, since.clone(), last).await.unwrap();
+    let said_to = |to: &str, text: &str| (to.to_owned(), text.to_owned());
+    for text in ["one", "two"] {
+        desk.say(&writer, &coder, "Plan", text).await;
+    }
+    desk.say(&coder, &writer, "Plan", "three").await;
+    let start = HouseholdCursor::default();
+    let last = read(&start, 1).await;
+    assert_eq!(said(&last), [said_to("coder", "two"), said_to("writer", "three")], "the last of each");
+    let mut members: Vec<_> = last.members.iter().map(|(_, name)| name.to_string()).collect();
+    members.sort();
+    assert_eq!(members, ["ann", "coder", "writer"]);
+    let now = read(&start, 0).await;
+    assert!(now.events.is_empty() && now.cursor.of.len() == 3, "{now:?}");
+    assert_eq!(now.cursor.of, last.cursor.of, "both are at the end");
+    assert_eq!(read(&now.cursor, 50).await.cursor, now.cursor, "nothing happened");
+    // What came since, in the order of each log; events other than mail are there too.
+    desk.say(&coder, &friend, "Plan", "outside").await;
+    desk.say(&friend, &coder, "Plan", "four").await;
+    desk.set_paused(&ann, &coder.name, true, at(2)).await.unwrap();
+    desk.say(&friend, &coder, "Plan", "five").await;
+    let page = read(&now.cursor, 50).await;
+    assert_eq!(said(&page), [said_to("coder", "four")], "a log ends for the person where it does for the paused agent");
+    assert_eq!(page.events.iter().filter(|entry| matches!(entry.event, Event::SteppedIn(_))).count(), 2);
+    assert!(read(&page.cursor, 50).await.events.is_empty());
+    desk.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
+    let resumed = read(&page.cursor, 50).await;
+    assert_eq!(said(&resumed), [said_to("coder", "five")]);
+    // Looking on is no delivery.
+    let inbox = desk.inbox(&coder, true, at(4)).await.unwrap();
+    assert_eq!(inbox.unread(), 4);
+    let mail = desk.say(&friend, &coder, "Plan", "six").await.answer;
+    read(&resumed.cursor, 50).await;
+    let receipt = desk.message(&friend, &mail.message_id).await.unwrap().receipts.remove(0);
+    assert_eq!(receipt.state, amb_core::ReceiptState::Queued);
+    // Who joins is shown from its last entries; who leaves is forgotten.
+    let late = desk.join("late", OWNER).await;
+    desk.say(&writer, &late, "Plan", "welcome").await;
+    desk.leave_household(&writer, &writer.name, at(5)).await.unwrap();
+    let page = read(&resumed.cursor, 50).await;
+    assert!(said(&page).contains(&said_to("late", "welcome")), "{page:?}");
+    assert!(page.cursor.of.contains_key(&late.key) && !page.cursor.of.contains_key(&writer.key));
+}
+
+pub async fn a_page_of_a_households_logs_is_bounded_and_fair(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let mut members = Vec::new();
+    for number in 0..12 {
+        members.push(desk.join(&format!("agent-{number}"), OWNER).await);
+    }
+    let household = desk.viewer(&ann).await.unwrap().household.unwrap();
+    let start = desk.household_events(household, HouseholdCursor::default(), 0).await.unwrap().cursor;
+    let names: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
+    for number in 0..60 {
+        let draft = Draft::text(names[0].clone(), "Plan", number.to_string());
+        desk.send_all(&ann, &names, draft, at(number)).await.unwrap();
+    }
+    let (mut cursor, mut seen, mut pages) =
+        (start, std::collections::HashMap::<String, Vec<String>>::new(), Vec::new());
+    loop {
+        let page = desk.household_events(household, cursor, 50).await.unwrap();
+        cursor = page.cursor.clone();
+        if page.events.is_empty() {
+            break;
+        }
+        pages.push(page.events.len());
+        for (to, text) in said(&page) {
+            seen.entry(to).or_default().push(text);
+        }
+    }
+    // 50 of each and 500 in all; then those whose turn it is.
+    assert_eq!(pages, [500, 200, 20]);
+    let all: Vec<String> = (0..60).map(|number| number.to_string()).collect();
+    for member in &members {
+        assert_eq!(seen[member.name.as_str()], all, "{}: each once, in order", member.name);
+    }
 }
