@@ -28,8 +28,8 @@ const open = () => new Promise((done, fail) => {
 });
 const close = () => new Promise((done) => { office.removeAllListeners('exit'); office.on('exit', done); office.kill('SIGINT'); });
 
-const call = async (path, body, key, headers = {}) => {
-  const answer = await fetch(base + path, { method: body === undefined ? 'GET' : 'POST', headers: { 'Content-Type': 'application/json', ...(key ? { 'X-API-Key': key } : {}), ...headers }, body: body === undefined ? undefined : JSON.stringify(body) });
+const call = async (path, body, key, headers = {}, method = body === undefined ? 'GET' : 'POST') => {
+  const answer = await fetch(base + path, { method, headers: { 'Content-Type': 'application/json', ...(key ? { 'X-API-Key': key } : {}), ...headers }, body: body === undefined ? undefined : JSON.stringify(body) });
   const text = await answer.text();
   assert(answer.ok, `${path}: ${answer.status} ${text}`);
   return text ? JSON.parse(text) : null;
@@ -153,6 +153,33 @@ try {
     await page.getByText('Resumed: what waited is there now.').waitFor();
     const after = await call(`/events?since=${told.cursor}`, undefined, tester);
     assert.deepEqual(after.events.map((event) => event.content ?? event.act), ['This one waits.', 'resumed']);
+  });
+
+  await test('a failed wake-up is on the overview without reloading, and gone when the client is woken', async () => {
+    const report = (state, more) => call('/agents/me/wake', { session: '0f'.repeat(16), client: 'claude', door: 'claude inbox socket', state, rung: 0, held: 0, failed: 0, ...more }, writer, {}, 'PUT');
+    await report('ready', {});
+    await send(coder, 'writer', 'Docs', 'Are you there?');
+    await page.goto(`${base}/dashboard`);
+    await page.locator('#live-state[data-state=on]').waitFor();
+    await page.evaluate(() => { window.same = true; });
+    await report('failed', { reason: 'client_gone', failed: 1 });
+    const need = page.locator('#needs').getByText('writer has mail and is not woken');
+    await need.waitFor();
+    assert(await page.evaluate(() => window.same), 'the page was not loaded again');
+    await page.locator('#needs').getByText('amb wake test').waitFor();
+    await need.click();
+    await page.waitForURL(`${base}/dashboard/agents/writer#wake`);
+    const wake = page.locator('#wake');
+    await wake.getByText('claude inbox socket: nobody is behind the door').waitFor();
+    await wake.getByText('0 rung, 0 held, 1 failed').waitFor();
+    await wake.getByText('amb --as writer wake status').waitFor();
+    await page.goto(`${base}/dashboard`);
+    await need.waitFor();
+    await page.locator('#live-state[data-state=on]').waitFor();
+    await report('heard', { rung: 1, failed: 1 });
+    await need.waitFor({ state: 'detached' });
+    await page.goto(`${base}/dashboard/health`);
+    await page.getByRole('heading', { name: 'Wake-ups' }).waitFor();
   });
 
   await test('a task is given to another, then canceled, and a runaway conversation ended', async () => {

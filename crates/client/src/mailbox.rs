@@ -13,6 +13,7 @@ use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery,
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
     AgentName, Card, Code, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState,
+    WakeReport,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -237,6 +238,10 @@ impl Mailbox for Client {
 
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
         self.http.tell(self.http.post(&["messages", "rung"], &json!({ "message_ids": ids }))?).await
+    }
+
+    async fn report_wake(&self, report: &WakeReport) -> Result<()> {
+        self.http.tell(self.http.with_body(Method::PUT, &["agents", "me", "wake"], report)?).await
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {

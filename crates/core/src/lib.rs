@@ -14,6 +14,7 @@
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
 //! | [`send`] | deciding a send, for every office |
 //! | [`stepping_in`] | what a household's person may do, and the rules for it |
+//! | [`wake`] | the state of waking an agent's clients |
 //! | [`doc`] | the documents that offices return; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
 //! | [`quota`] | how much may be stored, and for whom |
@@ -46,6 +47,7 @@ pub mod stepping_in;
 pub mod suggest;
 pub mod task;
 pub mod transcript;
+pub mod wake;
 pub mod web;
 pub mod wire;
 
@@ -62,6 +64,7 @@ pub use name::AgentName;
 pub use quota::{Quotas, Usage};
 pub use receipt::{Receipt, ReceiptState};
 pub use task::{Task, TaskState};
+pub use wake::{WakeReport, WakeState};
 
 /// An instant. Core never reads the clock: callers pass the time in.
 pub use jiff::Timestamp;

@@ -27,6 +27,7 @@ use crate::message::Message;
 use crate::name::AgentName;
 use crate::task::{Task, TaskState};
 use crate::transcript::{Line, TranscriptKey};
+use crate::wake::WakeReport;
 
 /// The result of a verb.
 pub type Result<T, E = OfficeError> = std::result::Result<T, E>;
@@ -226,6 +227,15 @@ pub trait Mailbox: Send + Sync {
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
         let _ = ids;
         Ok(())
+    }
+
+    /// Tells the office how waking a client session of the caller's stands, for the caller's person to see. A directory keeps no such
+    /// note: [`Code::Unsupported`](crate::Code::Unsupported).
+    async fn report_wake(&self, report: &WakeReport) -> Result<()> {
+        let _ = report;
+        Err(OfficeError::unsupported(
+            "this office does not keep how wake-ups stand; `amb wake status` shows it where the agent runs",
+        ))
     }
 
     /// What the caller's consumers, in any process, have claimed and not acknowledged: at most

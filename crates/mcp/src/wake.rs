@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use amb_core::{Mailbox, MessageId, OfficeError, Timestamp};
 use amb_wake::{
-    Bell, ClaudeInbox, CodexQueue, Door, FailedRing, Lease, Limits, Process, QwenInbox, RingDecision, RingError,
-    RingErrorKind, RingFacts, Rung, SessionKey, SpentCache, Summary, WaitingMessage, WakeDirectory,
+    Bell, ClaudeInbox, CodexQueue, RingDecision, Door, RingFacts, FailedRing, Lease, Limits, WakeDirectory, Process, QwenInbox, Reporter,
+    RingError, RingErrorKind, Rung, SessionKey, SpentCache, Summary, WaitingMessage,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::channel::CLAUDE_CODE;
@@ -130,7 +131,7 @@ impl Waker {
             };
         }
         if let Some(session) = session {
-            session.end();
+            let _reported_or_given_up = session.end().await;
         }
     }
 
@@ -140,7 +141,7 @@ impl Waker {
         let client = self.client.borrow().clone()?;
         let door = self.options.door(Some(&client), self.seen.activity.codex_thread());
         let Ok(office) = self.mailbox.office().await else { return later };
-        let current = match Session::of(session.take(), &client, door, &self.options, &**office) {
+        let current = match Session::of(session.take(), &client, door, &self.options, office) {
             Ok(current) => session.insert(current),
             Err(error) => {
                 tracing::warn!(%error, "no wake-ups: the ledger cannot be kept");
@@ -172,6 +173,7 @@ struct Session {
     place: WakeDirectory,
     bell: Bell,
     spent: SpentCache,
+    reporter: Reporter,
     /// When a ring found the client gone. Until it calls again, any other session of the agent is rung first.
     gone_at: Option<Timestamp>,
 }
@@ -183,7 +185,7 @@ impl Session {
         client: &str,
         door: Option<Door>,
         options: &WakeOptions,
-        office: &dyn Mailbox,
+        office: &Arc<dyn Mailbox>,
     ) -> std::io::Result<Self> {
         let key = door.as_ref().map_or_else(|| without_door(client), Door::key);
         if let Some(before) = before {
@@ -192,6 +194,7 @@ impl Session {
             }
             before.end();
         }
+        let reporter = Reporter::start(Arc::clone(office), &key, door.as_ref().map(Door::name));
         let place = WakeDirectory::new(options.root.join(office.me().as_str()));
         if let Err(error) = place.clean() {
             tracing::debug!(%error, "old ledgers stay");
@@ -205,13 +208,19 @@ impl Session {
         }
         (ledger.office, ledger.parent, ledger.no_door) = (office.describe(), Process::parent(), door.is_none());
         let bell = Bell::new(options.limits.clone(), ledger);
-        let session = Self { key, door, place, bell, spent: SpentCache::default(), gone_at: None };
+        let session = Self { key, door, place, bell, spent: SpentCache::default(), reporter, gone_at: None };
         session.save()?;
         Ok(session)
     }
 
-    /// The client is gone, or in another session. The ledger of one that cannot be rung is removed.
-    fn end(&self) {
+    /// The client is gone, or in another session. The answer is ready when the office was told.
+    fn end(self) -> JoinHandle<()> {
+        self.release();
+        self.reporter.end()
+    }
+
+    /// Lets another session be rung. Of one that cannot be rung nothing is worth keeping.
+    fn release(&self) {
         let ended = match self.door {
             Some(_) => self.place.release(Process::me()),
             None => self.place.remove(&self.key),
@@ -247,6 +256,7 @@ impl Session {
         {
             tracing::warn!(%error, "the ledger of wake-ups cannot be written");
         }
+        self.reporter.update(self.bell.ledger().state(Timestamp::now()));
         Ok(next)
     }
 
@@ -346,6 +356,7 @@ impl Session {
             Ok(Rung { door, receipt }) => {
                 tracing::info!(door, unread = look.unread, "rung");
                 let ledger = self.bell.ledger_mut();
+                self.reporter.rung(door, receipt.as_deref());
                 (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
                 self.gone_at = None;
                 amb_wake::report_rung(office, &look.waiting).await;
@@ -356,8 +367,9 @@ impl Session {
                 if kind == RingErrorKind::Gone {
                     // Another session of the agent may be reachable.
                     self.gone_at = Some(now);
-                    self.end();
+                    self.release();
                 }
+                self.reporter.failed(kind);
                 self.bell.ledger_mut().failed = Some(FailedRing { at: now, detail });
             }
         }

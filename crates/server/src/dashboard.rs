@@ -25,6 +25,7 @@ mod session;
 mod stepping_in;
 mod stream;
 mod tasks;
+mod wake_ups;
 mod watch;
 mod write;
 

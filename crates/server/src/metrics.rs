@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use amb_core::Usage;
+use amb_store::NewWakeUps;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -37,6 +38,8 @@ pub(crate) struct Metrics {
     pub(crate) slow: Counter,
     /// Messages removed because everybody read them long ago.
     pub(crate) mail_removed: Counter,
+    /// Wake-ups that were rung, held and failed, as their clients report them.
+    wake_ups: [Counter; 3],
 }
 
 struct RouteMetrics {
@@ -66,6 +69,7 @@ impl Metrics {
         describe("amb_events_pushed_total", "Entries sent over WebSockets.");
         describe("amb_ws_cut_off_total", "WebSockets cut off because they did not take what was sent.");
         describe("amb_mail_removed_total", "Messages removed because everybody read them long ago.");
+        describe("amb_wakeups_total", "Wake-ups of clients by result, as the processes that ring report them.");
         recorder.describe_histogram(
             KeyName::from("amb_http_request_seconds"),
             Some(Unit::Seconds),
@@ -103,6 +107,8 @@ impl Metrics {
             pushed: counter(&recorder, "amb_events_pushed_total", vec![]),
             slow: counter(&recorder, "amb_ws_cut_off_total", vec![]),
             mail_removed: counter(&recorder, "amb_mail_removed_total", vec![]),
+            wake_ups: ["rung", "held", "failed"]
+                .map(|result| counter(&recorder, "amb_wakeups_total", vec![Label::new("result", result)])),
             handle: recorder.handle(),
         }
     }
@@ -115,6 +121,13 @@ impl Metrics {
             None => route.other.increment(1),
         }
         route.seconds.record(took.as_secs_f64());
+    }
+
+    /// Counts wake-ups.
+    pub(crate) fn wake_ups(&self, new: NewWakeUps) {
+        for (counter, count) in self.wake_ups.iter().zip([new.rung, new.held, new.failed]) {
+            counter.increment(count);
+        }
     }
 
     /// Shows how much mail there is.

@@ -24,6 +24,7 @@ pub(crate) mod send;
 pub(crate) mod stepping_in;
 pub(crate) mod tasks;
 pub(crate) mod transcripts;
+pub(crate) mod wake;
 
 use std::io;
 
@@ -68,6 +69,7 @@ routes! {
     "/agents/me/rotate-key", post rotate_key::rotate_key;
     "/agents/me/heartbeat", post presence::heartbeat;
     "/agents/me/leave", post presence::leave;
+    "/agents/me/wake", get wake::wake, put wake::report;
     "/agents/{name}", get agents::agent;
     "/connections", get connections::connections;
     "/connections/pending", get connections::pending;
@@ -105,6 +107,7 @@ routes! {
     "/household/members/{name}", delete household::leave;
     "/household/members/{name}/pause", post stepping_in::pause;
     "/household/members/{name}/resume", post stepping_in::resume;
+    "/household/members/{name}/wake", get wake::wake_of_member;
     "/household/tasks", get stepping_in::tasks;
     "/household/sessions", get stepping_in::sessions;
     "/sessions/{session_id}/end", post stepping_in::end_session;
@@ -163,7 +166,7 @@ fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
         HeaderName::from_static("idempotency-key"),
         HeaderName::from_static("x-household-token"),
     ];
-    let methods = [Method::GET, Method::POST, Method::PATCH, Method::DELETE];
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
     let layer = CorsLayer::new().allow_origin(allowed).allow_headers(headers).allow_methods(methods);
     Ok(Some(layer.expose_headers(exposed)))

@@ -63,8 +63,8 @@ pub use url::DatabaseUrl;
 pub use verbs::{
     Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Directory, Groups,
     HouseholdConnection, HouseholdCursor, HouseholdKey, HouseholdPage, Households, Lane, Logs, MAX_COUNTED,
-    MAX_MEMBERS, Mail, Member, MemberDetails, Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search,
-    Sessions, SignIn, SteppingIn, Tasks, TranscriptLine, Transcripts, Viewer, WaitingRequest,
+    MAX_MEMBERS, Mail, Member, MemberDetails, Messages, Needs, NewWakeUps, OfficeSize, Pruning, Receipts, SaidLine,
+    Search, Sessions, SignIn, SteppingIn, Tasks, TranscriptLine, Transcripts, Viewer, WaitingRequest, WakeReports,
 };
 
 /// What tests look at behind the verbs.

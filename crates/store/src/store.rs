@@ -11,7 +11,7 @@ use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListe
 use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{
     Agents, Connections, Dashboard, Directory, Groups, Households, Logs, Mail, Messages, Pruning, Receipts, Search,
-    Sessions, SteppingIn, Tasks, Transcripts,
+    Sessions, SteppingIn, Tasks, Transcripts, WakeReports,
 };
 
 /// What the network office remembers.
@@ -40,6 +40,7 @@ pub trait Store:
     + Groups
     + Transcripts
     + Dashboard
+    + WakeReports
 {
     /// Whether the database can be reached and accepts writes.
     async fn ready(&self) -> Result<()>;

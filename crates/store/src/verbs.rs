@@ -18,6 +18,7 @@ mod search;
 mod stepping_in;
 mod tasks;
 mod transcripts;
+mod wake;
 
 pub use agents::Agents;
 pub(crate) use agents::{agent_named, by_key};
@@ -45,3 +46,4 @@ pub use search::Search;
 pub use stepping_in::SteppingIn;
 pub use tasks::Tasks;
 pub use transcripts::Transcripts;
+pub use wake::{NewWakeUps, WakeReports};

@@ -26,6 +26,7 @@ use amb_core::name::AgentName;
 use amb_core::suggest::unknown_agent;
 use amb_core::task::Task;
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::wake::WakeReport;
 
 /// An office whose messages are gone when the process ends.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ struct State {
     sent: HashMap<(AgentName, String), (Draft, Sent)>,
     /// By owner and key.
     transcripts: HashMap<(AgentName, TranscriptKey), Vec<Line>>,
+    wake_reports: Vec<WakeReport>,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,11 @@ impl MemoryOffice {
             registered_at: now,
         });
         MemoryMailbox::new(Arc::clone(self), name)
+    }
+
+    /// What was reported of wake-ups, oldest first.
+    pub fn wake_reports(&self) -> Vec<WakeReport> {
+        self.lock().wake_reports.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -21,6 +21,7 @@ pub mod receipts;
 pub mod stepping_in;
 pub mod tasks;
 pub mod threads;
+pub mod wake;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -246,6 +247,12 @@ macro_rules! store_conformance {
                 nothing_is_claimed_after_a_pause_was_answered,
                 only_a_members_key_is_renewed_and_it_ends_all_others,
                 what_a_person_decides_in_an_agents_name_is_told_with_the_act,
+            ]
+            wake: [
+                a_report_replaces_the_one_before_and_counts_what_is_new,
+                a_few_client_sessions_are_kept_for_a_day,
+                how_wake_ups_stand_is_for_the_agent_and_its_person,
+                an_agent_whose_mail_waits_and_that_nothing_wakes_needs_its_person,
             ]
             directory: [
                 the_directory_shows_whom_one_may_see,

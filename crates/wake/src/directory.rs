@@ -28,9 +28,13 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
+    /// The session under a name that tells nothing of it.
+    pub(crate) fn hash(&self) -> String {
+        uuid::Uuid::new_v5(&SESSIONS, self.session.as_bytes()).simple().to_string()
+    }
+
     fn file(&self, what: &str) -> String {
-        let hash = uuid::Uuid::new_v5(&SESSIONS, self.session.as_bytes());
-        format!("{}-{}.{what}.json", self.client, hash.simple())
+        format!("{}-{}.{what}.json", self.client, self.hash())
     }
 }
 

@@ -70,7 +70,16 @@ impl Door {
         SessionKey { client: client.into(), session }
     }
 
-    /// Rings once, within 10 seconds.
+    /// What it is called before a ring went through it, which says by which way it went ([`Rung::door`]).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Door::Claude(_) => "claude inbox socket",
+            Door::Codex(_) => "codex queue",
+            Door::Qwen(_) => "qwen inbox socket",
+        }
+    }
+
+    /// Rings once. Takes 10 seconds at most.
     pub async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, RingError> {
         match self {
             Door::Claude(inbox) => inbox.ring(line).await,

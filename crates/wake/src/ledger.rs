@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use amb_core::{MessageId, Timestamp};
+use amb_core::{MessageId, Timestamp, WakeState};
 use serde::{Deserialize, Serialize};
 
+use crate::bell::Limits;
 use crate::process::Process;
 
-/// The ledger of one client session. `rung` is a state between stored and read: a ring was handed to the client, which does not
-/// mean that anybody saw it.
+/// The receipt of a ring that the client keeps back until its user decides.
+pub(crate) const HELD: &str = "held";
+
+/// The ledger of one client session. `rung` is a state between stored and read: it says that a ring was handed to the
+/// client's door, never that anybody saw it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RingLedger {
@@ -51,7 +55,30 @@ pub struct RingLedger {
     pub failed: Option<FailedRing>,
 }
 
-/// A ring that failed.
+impl RingLedger {
+    /// How it stands while its process lives. `rung` says that a ring was handed over, never that it was seen.
+    pub fn state(&self, now: Timestamp) -> WakeState {
+        let unheard_after = Limits::default().outstanding;
+        match self {
+            Self { no_door: true, .. } => WakeState::NoDoor,
+            Self { given_up_at: Some(_), .. } => WakeState::GivenUp,
+            Self { failed: Some(_), .. } => WakeState::Failed,
+            Self { receipt: Some(receipt), heard_at, rung_at, .. } if receipt == HELD && heard_at < rung_at => {
+                WakeState::Held
+            }
+            Self { rung_at: None, .. } => WakeState::Ready,
+            Self { heard_at, rung_at, .. } if heard_at > rung_at => WakeState::Heard,
+            Self { rung_at: Some(at), rung_for, .. }
+                if !rung_for.is_empty() && now.duration_since(*at) > unheard_after =>
+            {
+                WakeState::Unheard
+            }
+            _ => WakeState::Rung,
+        }
+    }
+}
+
+/// A ring that could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedRing {
     /// When.

@@ -72,7 +72,7 @@ impl Watch {
         let _archiving = self.archiving.start(office)?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
         let ended = tokio::select! {
-            ended = self.watch(&*mailbox, office, output) => ended,
+            ended = self.watch(&mailbox, office, output) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
@@ -83,7 +83,7 @@ impl Watch {
         ended
     }
 
-    async fn watch(self, mailbox: &dyn Mailbox, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+    async fn watch(self, mailbox: &Arc<dyn Mailbox>, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut left = self.count.unwrap_or(u64::MAX);
         if self.bell {
             let place = crate::waking::place(office, mailbox.me()).ok();
@@ -99,7 +99,7 @@ impl Watch {
         let hidden = !self.codes.are_shown(output);
         while left > 0 {
             if self.ack {
-                left = take(mailbox, output, left).await?;
+                left = take(&**mailbox, output, left).await?;
             }
             if left == 0 {
                 break;
@@ -114,7 +114,7 @@ impl Watch {
                     false => output.say(describe(&entry.event) + code)?,
                 }
                 if let (false, Event::NewMessage(mail)) = (output.json, &entry.event) {
-                    crate::last::note(mailbox, &mail.session_id);
+                    crate::last::note(&**mailbox, &mail.session_id);
                 }
                 left -= 1;
             }

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::mcp_client::{Model, amb};
-use crate::server_office::{Office, soon};
+use crate::server_office::{Agent, Office, soon};
 use crate::wake_world::{Inbox, TOKEN, Town, called};
 
 const THREAD: &str = "019a2b3c-4d5e-7f60-8123-456789abcdef";
@@ -173,6 +173,49 @@ async fn a_wait_that_is_open_keeps_the_bell_of_its_client_silent() {
     assert!(said.contains(&id(&second)) && !said.contains(&id(&first)), "{said}");
 }
 
+/// How waking this agent's only client stands, when it stands so.
+async fn wake_until(office: &Office, agent: &Agent, state: &str) -> Value {
+    soon(async {
+        loop {
+            let sessions = office.get(agent, "/agents/me/wake").await.expect(200)["sessions"].clone();
+            if sessions[0]["state"] == state {
+                assert_eq!(sessions.as_array().unwrap().len(), 1, "{sessions}");
+                return sessions[0].clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_server_is_told_of_a_wake_up_that_failed_and_of_a_client_without_a_door() {
+    let home = tempfile::tempdir().unwrap();
+    let office = Office::start(&format!("sqlite:{}", home.path().join("mail.db").display())).await;
+    let (ann, ben) = office.pair(1).await;
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", format!("http://{}", office.address)).env("MAILBOX_API_KEY", &ben.key).arg("mcp");
+    command.env("CLAUDE_CODE_MESSAGING_SOCKET", home.path().join("nobody.sock"));
+    command.env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
+    let model = Model::start(&mut command).await;
+    wake_until(&office, &ben, "ready").await;
+    office.send(&ann, &ben, "words of ann").await.expect(201);
+    let failed = wake_until(&office, &ben, "failed").await;
+    assert_eq!((&failed["reason"], &failed["rung"], &failed["failed"]), (&json!("client_gone"), &json!(0), &json!(1)));
+    let text = failed.to_string();
+    for secret in ["nobody.sock", TOKEN, "words", "ann", home.path().to_str().unwrap()] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    // A client that leaves says so.
+    model.close().await;
+    wake_until(&office, &ben, "ended").await;
+    let (_, bea) = office.pair(2).await;
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", format!("http://{}", office.address)).env("MAILBOX_API_KEY", &bea.key).arg("mcp");
+    let _model = Model::start(&mut command).await;
+    assert_eq!(wake_until(&office, &bea, "no_door").await["door"], Value::Null);
+}
+
 #[tokio::test]
 async fn mail_on_a_server_wakes_the_client_too() {
     let home = tempfile::tempdir().unwrap();
@@ -201,6 +244,9 @@ async fn mail_on_a_server_wakes_the_client_too() {
     })
     .await;
     assert_ne!(receipt["state"], "read", "{receipt}");
+    let session = wake_until(&office, &ben, "heard").await;
+    assert_eq!((&session["client"], &session["door"]), (&json!("claude"), &json!("claude inbox socket")));
+    assert_eq!((&session["rung"], &session["failed"], &session["stale"]), (&json!(1), &json!(0), &json!(false)));
     assert!(!receipt.to_string().contains("claude"), "{receipt}");
     // A block ends it: who may not write cannot wake.
     office.post(&ben, "/connections/block", json!({"agent_name": ann.name})).await.expect(200);
@@ -221,4 +267,6 @@ async fn a_watcher_at_a_server_tells_the_sender_of_its_ring_too() {
     let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
     let receipt = office.get(&ann, &path).await.expect(200)["receipts"][0].clone();
     assert!(receipt["rung_at"].is_string() && receipt["state"] != "read", "{receipt}");
+    let session = wake_until(&office, &ben, "ended").await;
+    assert_eq!((&session["client"], &session["rung"]), (&json!("bell"), &json!(1)), "{session}");
 }

@@ -41,6 +41,7 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         let lines: Vec<&[f64]> = lines.iter().map(Vec::as_slice).collect();
         Chart { title, about, picture: chart(&format!("{title}: {now}"), &lines), now }
     };
+    let wake_ups = [0, 1, 2].map(|kind| samples.iter().map(|sample| sample.wake_ups[kind]).sum::<u64>());
     let charts = vec![
         draw("Sends", "messages a second", format!("{:.1}/s", last.sends), &[line(|s| s.sends)]),
         draw(
@@ -59,6 +60,12 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         ),
         draw("Push lag", "longest wait for a WebSocket", format!("{:.1} ms", last.lag), &[line(|s| s.lag)]),
         draw("Listeners", "WebSockets, long polls and pages", format!("{:.0}", last.sockets), &[line(|s| s.sockets)]),
+        draw(
+            "Wake-ups",
+            "rung, held and failed in this time",
+            wake_ups.map(|count| number(&count)).join(" / "),
+            &[line(|s| s.wake_ups[0] as f64), line(|s| s.wake_ups[1] as f64), line(|s| s.wake_ups[2] as f64)],
+        ),
         draw("Database", "size on disk", bytes(&last.size.database_bytes), &[line(|s| s.size.database_bytes as f64)]),
         draw("Replicas", "processes on this database", format!("{:.0}", last.replicas), &[line(|s| s.replicas)]),
         draw("Agents", "registered here", number(&last.size.agents), &[line(|s| s.size.agents as f64)]),

@@ -46,7 +46,7 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
     let here = members.iter().filter(|member| !member.person && member.presence.status != Status::Offline);
     let unread: u64 = members.iter().filter(|member| !member.person).map(|member| member.unread).sum();
     let counts = format!("{}, {} here, {unread} unread", several(agent_count, "agent"), here.count());
-    let need_count = needs.requests.len() + needs.tasks.len() + needs.unread.len();
+    let need_count = needs.requests.len() + needs.tasks.len() + needs.unwoken.len() + needs.unread.len();
     let members = by_activity(members);
     let frame = Frame::new(&visitor, "Overview", "Overview");
     page(&Overview { frame, counts, members, agent_count, shown: SHOWN, needs, need_count, said })

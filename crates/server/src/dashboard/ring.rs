@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use amb_store::OfficeSize;
+use amb_store::{NewWakeUps, OfficeSize};
 use parking_lot::Mutex;
 
 use crate::app::App;
@@ -31,12 +31,21 @@ pub(crate) struct Counters {
     took: [AtomicU64; BOUNDS.len() + 1],
     /// The longest that an entry waited for its WebSocket since the last sample, in microseconds.
     lag: AtomicU64,
+    /// Wake-ups that were rung, held and failed.
+    wake_ups: [AtomicU64; 3],
 }
 
 impl Counters {
     /// Entries were sent over a WebSocket, the first of them this long after it was written.
     pub(crate) fn pushed(&self, waited: Duration) {
         self.lag.fetch_max(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Counts wake-ups that were reported.
+    pub(crate) fn wake_ups(&self, new: NewWakeUps) {
+        for (counter, count) in self.wake_ups.iter().zip([new.rung, new.held, new.failed]) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Counts one answered request. What waits on purpose is not asked how long it took.
@@ -74,6 +83,8 @@ pub(super) struct Sample {
     pub(super) p99: f64,
     /// Milliseconds that an entry waited at most for its WebSocket.
     pub(super) lag: f64,
+    /// Wake-ups that were rung, held and failed in the interval.
+    pub(super) wake_ups: [u64; 3],
     pub(super) sockets: f64,
     pub(super) replicas: f64,
     pub(super) size: OfficeSize,
@@ -87,6 +98,7 @@ struct Last {
     failed: u64,
     refused: u64,
     took: [u64; BOUNDS.len() + 1],
+    wake_ups: [u64; 3],
 }
 
 /// The last hour.
@@ -133,6 +145,10 @@ impl Ring {
         for ((took, counter), last) in took.iter_mut().zip(&counters.took).zip(&mut last.took) {
             *took = since(counter, last);
         }
+        let mut wake_ups = [0; 3];
+        for ((count, counter), last) in wake_ups.iter_mut().zip(&counters.wake_ups).zip(&mut last.wake_ups) {
+            *count = since(counter, last);
+        }
         let sample = Sample {
             requests: since(&counters.requests, &mut last.requests) as f64 / seconds,
             sends: since(&counters.sends, &mut last.sends) as f64 / seconds,
@@ -142,6 +158,7 @@ impl Ring {
             p95: within(&took, 0.95),
             p99: within(&took, 0.99),
             lag: counters.lag.swap(0, Ordering::Relaxed) as f64 / 1_000.0,
+            wake_ups,
             sockets: seen.sockets,
             replicas: seen.replicas,
             size: seen.size,
@@ -193,9 +210,11 @@ mod tests {
         ring.counters.answered("/inbox", 500, Duration::from_millis(40));
         ring.counters.answered("/events", 200, Duration::from_secs(30));
         [3, 7, 5].into_iter().for_each(|millis| ring.counters.pushed(Duration::from_millis(millis)));
+        ring.counters.wake_ups(NewWakeUps { rung: 3, held: 1, failed: 2 });
         ring.sample(nothing());
         ring.sample(nothing());
         let samples = ring.samples();
+        assert_eq!((samples[0].wake_ups, samples[1].wake_ups), ([3, 1, 2], [0; 3]));
         assert_eq!((samples[0].lag, samples[1].lag), (7.0, 0.0), "the longest");
         assert_eq!((samples[0].sends, samples[0].failed, samples[0].requests), (9.9, 0.1, 10.1));
         assert_eq!((samples[0].p50, samples[0].p99), (0.4, 0.4));

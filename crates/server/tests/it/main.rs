@@ -37,6 +37,7 @@ mod socket;
 mod stepping_in;
 mod tasks;
 mod tls;
+mod wake;
 mod web;
 
 /// Makes a test of each function for each store.

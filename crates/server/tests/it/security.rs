@@ -97,6 +97,9 @@ impl World {
             ("post", "/household/machines") => json!({"label": "laptop"}),
             // Nobody's token: whoever may ask is told that.
             ("post", "/household/members") => json!({"household_token": "ambh_none"}),
+            ("put", "/agents/me/wake") => {
+                json!({"session": "s", "client": "claude", "state": "ready", "rung": 0, "held": 0, "failed": 0})
+            }
             ("patch", "/agents/me") => json!({"description": "busy"}),
             ("post", "/connections/request") => json!({"target_agent_name": self.stranger.name}),
             ("post", "/connections/approve") => json!({"verification_code": self.code}),

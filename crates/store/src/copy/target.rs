@@ -83,7 +83,7 @@ impl Target {
         let mut tables: Vec<&str> = TABLES.iter().map(|table| table.target().0).collect();
         tables.dedup();
         let sql = format!(
-            "TRUNCATE {}, search_words, search_cursors, dashboard_links, dashboard_browsers; DROP TABLE copy_progress, copy_source",
+            "TRUNCATE {}, search_words, search_cursors, dashboard_links, dashboard_browsers, wake_sessions; DROP TABLE copy_progress, copy_source",
             tables.join(", ")
         );
         self.0.batch_execute(&sql).await.map_err(failed)

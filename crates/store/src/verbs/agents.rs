@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::{connections, groups, household, tasks};
+use super::{connections, groups, household, tasks, wake};
 use crate::engine::{
     Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
 };
@@ -270,6 +270,7 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
     }
     tx.key_ended(caller.key).await?;
     tx.card_changed(&caller.name);
+    wake::forget(tx, me).await?;
     groups::leave_all(tx, me).await
 }
 

@@ -25,6 +25,7 @@ use amb_core::receipt::Receipt;
 use amb_core::send::{key_reused, no_session};
 use amb_core::task::{self, Task, TaskState};
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::wake::WakeReport;
 
 /// One agent's mailbox at a [`MemoryOffice`].
 #[derive(Debug, Clone)]
@@ -69,6 +70,12 @@ impl Mailbox for MemoryMailbox {
         agent.status = Status::Idle;
         agent.last_seen = now;
         Ok(state.entry(&self.me, state.agent(&self.me)?, now))
+    }
+
+    async fn report_wake(&self, report: &WakeReport) -> Result<()> {
+        report.check()?;
+        self.office.lock().wake_reports.push(report.clone());
+        Ok(())
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use amb_core::Timestamp;
-use amb_wake::{Lease, Limits, RingLedger, WakeDirectory};
+use amb_core::{Timestamp, WakeState};
+use amb_wake::{Lease, WakeDirectory, RingLedger};
 use serde::Serialize;
 
 use crate::args::OfficeArgs;
@@ -48,7 +48,9 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
                     && lease.session == ledger.session
             });
             let state = state(&ledger);
-            let hint = matches!(state, "unheard" | "held" | "given up" | "no door").then(|| advice(&ledger));
+            let hint = (state.is_in_vain() && state != WakeState::Failed || state == WakeState::NoDoor)
+                .then(|| advice(&ledger));
+            let state = state.as_str();
             document.sessions.push(Shown { agent: agent.clone(), state, holds_lease, hint, ledger });
         }
         document.leases.extend(lease.map(|lease| LeaseShown { agent, lease }));
@@ -92,7 +94,7 @@ pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> 
     let mut failures = Vec::new();
     for (agent, place) in mailboxes(office).unwrap_or_default() {
         for ledger in place.ledgers().unwrap_or_default() {
-            if state(&ledger) == "failed"
+            if state(&ledger) == WakeState::Failed
                 && let Some(failed) = ledger.failed
             {
                 failures.push((agent.clone(), failed.at, failed.detail));
@@ -102,26 +104,11 @@ pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> 
     failures
 }
 
-/// The state in one word. `rung` means that a ring was handed to the client, not that it was seen.
-fn state(ledger: &RingLedger) -> &'static str {
-    let is_over = !ledger.process.is_some_and(|process| process.is_alive());
-    let unheard_after = Limits::default().outstanding;
-    match ledger {
-        _ if is_over => "ended",
-        RingLedger { no_door: true, .. } => "no door",
-        RingLedger { given_up_at: Some(_), .. } => "given up",
-        RingLedger { failed: Some(_), .. } => "failed",
-        RingLedger { receipt: Some(receipt), heard_at, rung_at, .. } if receipt == "held" && heard_at < rung_at => {
-            "held"
-        }
-        RingLedger { rung_at: None, .. } => "ready",
-        RingLedger { heard_at, rung_at, .. } if heard_at > rung_at => "heard",
-        RingLedger { rung_at: Some(at), rung_for, .. }
-            if !rung_for.is_empty() && Timestamp::now().duration_since(*at) > unheard_after =>
-        {
-            "unheard"
-        }
-        _ => "rung",
+/// How it stands.
+fn state(ledger: &RingLedger) -> WakeState {
+    match ledger.process.is_some_and(|process| process.is_alive()) {
+        true => ledger.state(Timestamp::now()),
+        false => WakeState::Ended,
     }
 }
 

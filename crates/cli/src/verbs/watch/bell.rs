@@ -1,13 +1,14 @@
 //! `amb watch --bell`: one line for each wake-up, for programs that wake a client in their own way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::Backoff;
 use amb_core::Timestamp;
 use amb_core::mailbox::Mailbox;
 use amb_wake::{
-    Bell, Beside, ClientState, Lease, Limits, Process, RingDecision, RingFacts, RingLedger, SpentCache, Summary,
-    WaitingMessage, WakeDirectory,
+    Bell, Beside, ClientState, RingDecision, RingFacts, Lease, Limits, WakeDirectory, Process, Reporter, RingLedger, SessionKey,
+    SpentCache, Summary, WaitingMessage,
 };
 use jiff::SignedDuration;
 use serde_json::json;
@@ -18,10 +19,13 @@ use crate::output::Output;
 /// How often it checks whether the process that started it still lives.
 const PARENT: Duration = Duration::from_secs(5);
 
-/// Rings by lines on stdout: counts, ids and names, no text of a sender. Ends with the process that started it. Silent while an
-/// `amb mcp` of the same agent, or another watcher, rings.
+/// What its way to the client is called.
+const DOOR: &str = "amb watch --bell";
+
+/// Rings by lines on stdout: counts, ids and names, no text of a sender. Ends with the process that started it.
+/// Silent while an `amb mcp` of the same agent rings its client, or another watcher does.
 pub(super) async fn ring(
-    mailbox: &dyn Mailbox,
+    mailbox: &Arc<dyn Mailbox>,
     place: Option<WakeDirectory>,
     output: Output,
     mut left: u64,
@@ -33,13 +37,20 @@ pub(super) async fn ring(
     let mut backoff = Backoff::default();
     let mut spent = SpentCache::default();
     let mut cursor = None;
+    let Process { pid, began } = Process::me();
+    let key = SessionKey { client: "bell".into(), session: format!("{pid} {began}") };
+    let mut reporter = Reporter::start(Arc::clone(mailbox), &key, Some(DOOR));
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
-        // What `amb mcp` of the same client has shown is not rung for.
+        // What `amb mcp` of the same client has shown, nobody is rung for.
         let beside = place.as_ref().map(WakeDirectory::shown_beside).transpose()?.unwrap_or_default();
-        let round = round(mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
+        let round = round(&**mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
         match round.await {
             Ok(rung) => {
+                if rung {
+                    reporter.rung(DOOR, None);
+                }
+                reporter.update(bell.ledger().state(Timestamp::now()));
                 left -= u64::from(rung);
                 backoff = Backoff::default();
             }
@@ -50,6 +61,8 @@ pub(super) async fn ring(
             Err(error) => return Err(error),
         }
     }
+    // A goodbye that takes longer is left to the heartbeats that stay away.
+    let _reported_or_given_up = tokio::time::timeout(PARENT, reporter.end()).await;
     if let Some(Err(error)) = place.map(|place| place.release(Process::me())) {
         tracing::debug!(%error, "the lease stays until others see that this process is gone");
     }

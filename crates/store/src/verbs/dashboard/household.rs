@@ -13,6 +13,7 @@ use crate::refusals;
 use crate::types::{Agent, AgentKey};
 use crate::verbs::agents::agent_named;
 use crate::verbs::directory::stored_by;
+use crate::verbs::wake;
 
 /// Unread mail is a person's business after this long.
 const UNREAD_FOR_LONG: Duration = Duration::from_secs(60 * 60);
@@ -89,8 +90,10 @@ pub(super) async fn member(
     let sql = format!("{MEMBERS} AND a.id = $2");
     let found = db.find::<(MemberRow, Private)>(&sql, values![household.0, agent.key.0]).await?;
     let (row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
+    let member = row.member(now);
     let details = MemberDetails {
-        member: row.member(now),
+        wake: wake::sessions(db, agent.key.0, member.presence.status, now).await?,
+        member,
         key_prefix,
         previous_key_until: until.filter(|until| now < *until),
         discoverable,
@@ -105,6 +108,11 @@ pub(super) async fn needs(db: &mut dyn Db, household: HouseholdKey, now: Timesta
         requests: requests(db, household, now).await?,
         tasks: work::troubled(db, household, before(ENDED_LATELY)).await?,
         unread: unread_since(db, household, before(UNREAD_FOR_LONG)).await?,
+        unwoken: {
+            let mut unwoken = wake::unwoken(db, household, now).await?;
+            unwoken.truncate(usize::try_from(MAX_NEEDS).unwrap_or(0));
+            unwoken
+        },
     })
 }
 
@@ -131,8 +139,8 @@ async fn unread_since(
     let sql = format!(
         "SELECT name, min(since) FROM (
              SELECT a.name, (SELECT m.created_at FROM {} WHERE e.agent_id = a.id AND {} AND e.read_at IS NULL
-                             AND e.priority = r.rank ORDER BY e.number LIMIT 1) AS since
-             FROM agents a CROSS JOIN (SELECT 0 AS rank UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) r
+                             AND e.priority = w.rank ORDER BY e.number LIMIT 1) AS since
+             FROM agents a CROSS JOIN (SELECT 0 AS rank UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) w
              WHERE a.household_id = $1 AND NOT a.person AND a.deleted_at IS NULL) n
          WHERE since < $2 GROUP BY name ORDER BY min(since) LIMIT $3",
         dialect.deliveries, dialect.is_mail

@@ -2,6 +2,7 @@
 
 use amb_core::doc::{Connection, MessageWithReceipts};
 use amb_core::transcript::TranscriptKey;
+use amb_core::wake::WakeSession;
 use amb_core::{AgentName, Card, Kind, MessageId, Presence, SessionId, Task, TaskId, TaskState, Timestamp, Usage};
 
 use crate::types::{Agent, AgentKey, KeyHash};
@@ -80,6 +81,8 @@ pub struct Needs {
     pub tasks: Vec<Task>,
     /// Agents whose mail has been unread for long, since when, longest first.
     pub unread: Vec<(AgentName, Timestamp)>,
+    /// Agents with unread mail whose clients were rung in vain, by name.
+    pub unwoken: Vec<(AgentName, WakeSession)>,
 }
 
 /// A request for a connection with an agent of the household.
@@ -223,6 +226,8 @@ pub struct MemberDetails {
     pub discoverable: bool,
     /// What it has stored.
     pub usage: Usage,
+    /// How waking its clients stands, the session that was reported last first.
+    pub wake: Vec<WakeSession>,
 }
 
 /// How large the office is.

@@ -1,0 +1,63 @@
+//! `/agents/me/wake` and `/household/members/{name}/wake`: how waking an agent's clients stands.
+
+use amb_core::wake::{WakeReport, WakeSessions};
+use amb_core::{AgentName, Timestamp};
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::Segment;
+use crate::reply::Found;
+
+/// Reports how waking a client session of the caller's stands
+///
+/// For the process that rings the client, when the state changes. Replaces what was reported of the same session; the office keeps eight
+/// sessions of an agent, each for a day after its last report.
+#[utoipa::path(put, path = "/agents/me/wake", operation_id = "report_wake", tag = "agents", request_body = WakeReport,
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 204, description = "Kept")))]
+pub(crate) async fn report(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(report): Body<WakeReport>,
+) -> Result<StatusCode, Problem> {
+    report.check()?;
+    let new = app.store.report_wake(&caller, report, Timestamp::now()).await?;
+    app.metrics.wake_ups(new);
+    app.ring.counters.wake_ups(new);
+    app.watchers.grew(caller.key);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How waking the caller's clients stands
+#[utoipa::path(get, path = "/agents/me/wake", operation_id = "wake", tag = "agents",
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions)))]
+pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Result<Found<WakeSessions>, Problem> {
+    let sessions = app.store.wake_sessions(&caller, &caller.name, Timestamp::now()).await?;
+    Ok(Found(WakeSessions { sessions }))
+}
+
+/// How waking the clients of an agent of the household stands
+///
+/// For the household's person, and for the agent itself.
+#[utoipa::path(get, path = "/household/members/{name}/wake", operation_id = "wake_of_member", tag = "household",
+    params(("name" = AgentName, Path, description = "Which agent")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions),
+        (status = 403, description = "The caller is neither the agent nor the person of a household"),
+        (status = 404, description = "No such agent in the household"),
+    ))]
+pub(crate) async fn wake_of_member(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+) -> Result<Found<WakeSessions>, Problem> {
+    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let sessions = app.store.wake_sessions(&caller, &name, Timestamp::now()).await?;
+    Ok(Found(WakeSessions { sessions }))
+}

@@ -1,0 +1,156 @@
+//! Tells the office how waking a client session stands, for the agent's person to see.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::wake::{MAX_WAKE_COUNT, WakeReason};
+use amb_core::{Code, Mailbox, WakeReport, WakeState};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::door::RingErrorKind;
+use crate::ledger::HELD;
+use crate::place::SessionKey;
+use crate::process::Process;
+
+/// What has not changed is reported again after this long, since offices forget a report after a day.
+const AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Reports one client session when something changes. What is reported goes out in a task of its own, the newest alone, so that
+/// neither a slow office nor one that is out of reach delays a ring; a report that failed is made up for by the next.
+#[derive(Debug)]
+pub struct Reporter {
+    report: WakeReport,
+    reported_at: Option<Instant>,
+    to_office: watch::Sender<Option<WakeReport>>,
+    sending: JoinHandle<()>,
+}
+
+impl Reporter {
+    /// Of a session. One without a door is known by the process that serves it alone, of which other machines may have one with the
+    /// same number.
+    pub fn start(office: Arc<dyn Mailbox>, key: &SessionKey, door: Option<&str>) -> Self {
+        let process = Process::me();
+        let known_by = match door {
+            Some(_) => key.clone(),
+            None => SessionKey { session: format!("{} {}", key.session, process.began), ..key.clone() },
+        };
+        let report = WakeReport {
+            session: known_by.hash(),
+            client: key.client.clone(),
+            door: door.map(str::to_owned),
+            state: WakeState::Ready,
+            reason: None,
+            rung: 0,
+            held: 0,
+            failed: 0,
+        };
+        let (to_office, reports) = watch::channel(None);
+        let sending = tokio::spawn(send(office, reports));
+        Self { report, reported_at: None, to_office, sending }
+    }
+
+    /// Counts a ring that the door took.
+    pub fn rung(&mut self, door: &str, receipt: Option<&str>) {
+        self.report.door = Some(door.to_owned());
+        self.report.rung = (self.report.rung + 1).min(MAX_WAKE_COUNT);
+        if receipt == Some(HELD) {
+            self.report.held = (self.report.held + 1).min(MAX_WAKE_COUNT);
+        }
+    }
+
+    /// Counts a ring that could not be made.
+    pub fn failed(&mut self, kind: RingErrorKind) {
+        self.report.failed = (self.report.failed + 1).min(MAX_WAKE_COUNT);
+        self.report.reason = Some(match kind {
+            RingErrorKind::Gone => WakeReason::ClientGone,
+            RingErrorKind::Refused => WakeReason::Refused,
+            RingErrorKind::Failed => WakeReason::DoorFailed,
+        });
+    }
+
+    /// Reports where something has changed.
+    pub fn update(&mut self, state: WakeState) {
+        self.report.state = state;
+        if !matches!(state, WakeState::Failed | WakeState::GivenUp) {
+            self.report.reason = None;
+        }
+        let is_due = self.reported_at.is_none_or(|at| at.elapsed() > AGAIN);
+        if is_due || self.to_office.borrow().as_ref() != Some(&self.report) {
+            self.to_office.send_replace(Some(self.report.clone()));
+            self.reported_at = Some(Instant::now());
+        }
+    }
+
+    /// Reports that the session is over. The answer is ready when that was sent, or was given up.
+    pub fn end(mut self) -> JoinHandle<()> {
+        self.update(WakeState::Ended);
+        self.sending
+    }
+}
+
+async fn send(office: Arc<dyn Mailbox>, mut reports: watch::Receiver<Option<WakeReport>>) {
+    while reports.changed().await.is_ok() {
+        let Some(report) = reports.borrow_and_update().clone() else { continue };
+        match office.report_wake(&report).await {
+            Ok(()) => {}
+            // It keeps none.
+            Err(error) if error.code() == Code::Unsupported => return,
+            Err(error) => tracing::debug!(%error, "the office is not told how wake-ups stand"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use amb_testing::memory::MemoryOffice;
+
+    use super::*;
+
+    const DOOR: &str = "claude inbox socket";
+
+    fn key() -> SessionKey {
+        SessionKey { client: "claude".into(), session: "secret session".into() }
+    }
+
+    #[tokio::test]
+    async fn what_changed_is_reported_and_nothing_else() {
+        let office = MemoryOffice::new();
+        let mailbox: Arc<dyn Mailbox> = Arc::new(office.mailbox("ben".parse().unwrap()));
+        let mut reporter = Reporter::start(mailbox, &key(), Some(DOOR));
+        let reported = async |reporter: &mut Reporter, state| {
+            reporter.update(state);
+            // The task that reports runs when this one lets it.
+            tokio::task::yield_now().await;
+            office.wake_reports()
+        };
+        assert_eq!(reported(&mut reporter, WakeState::Ready).await.len(), 1);
+        assert_eq!(reported(&mut reporter, WakeState::Ready).await.len(), 1, "the same again is not told");
+        reporter.failed(RingErrorKind::Gone);
+        let failed = reported(&mut reporter, WakeState::Failed).await.pop().unwrap();
+        assert_eq!((failed.state, failed.reason, failed.failed), (WakeState::Failed, Some(WakeReason::ClientGone), 1));
+        reporter.rung("codex queue", Some(HELD));
+        let held = reported(&mut reporter, WakeState::Held).await.pop().unwrap();
+        assert_eq!((held.rung, held.held, held.reason, held.door.as_deref()), (1, 1, None, Some("codex queue")));
+        // While the office is busy with one, of many changes the last is told.
+        for state in [WakeState::Rung, WakeState::Heard, WakeState::Unheard] {
+            reporter.update(state);
+        }
+        reporter.end().await.unwrap();
+        let all: Vec<_> = office.wake_reports().iter().map(|report| report.state).collect();
+        assert_eq!(all, [WakeState::Ready, WakeState::Failed, WakeState::Held, WakeState::Ended]);
+        let text = format!("{:?}", office.wake_reports());
+        assert!(!text.contains("secret"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_directory_keeps_none_and_is_not_asked_again() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = amb_dir::DirOffice::open(home.path(), amb_dir::DirOptions::default()).unwrap();
+        let mailbox: Arc<dyn Mailbox> = Arc::new(directory.mailbox("ben".parse().unwrap()));
+        let mut reporter = Reporter::start(mailbox, &key(), Some(DOOR));
+        reporter.update(WakeState::Ready);
+        reporter.sending.await.unwrap();
+    }
+}
