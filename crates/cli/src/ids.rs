@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use amb_client::Client;
-use amb_core::doc::{HouseholdSession, Inbox, SessionSummary};
+use amb_core::doc::{HouseholdSession, Inbox, Machine, SessionSummary};
 use amb_core::mailbox::{Mailbox, TaskFilter};
 use amb_core::suggest::nearest;
 use amb_core::{Code, MessageId, OfficeError, SessionId, Task, TaskId};
+
+use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::output::preview;
@@ -114,6 +116,15 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
     }
 }
 
+/// The session with the newest unread mail; where all is read, the newest.
+pub(crate) async fn newest_session(mailbox: &dyn Mailbox) -> Result<SessionId, Failure> {
+    let inbox = whole_inbox(mailbox).await?;
+    let unread = inbox.sessions.iter().find(|session| session.unread_count > 0);
+    let newest = unread.or(inbox.sessions.first()).map(|session| session.session_id.clone());
+    newest
+        .ok_or_else(|| OfficeError::new(Code::NotFound, "no mail; `amb send AGENT TEXT` begins a conversation").into())
+}
+
 /// The session of the household that its person names.
 pub(crate) async fn household_session(person: &Client, text: &str) -> Result<SessionId, Failure> {
     if is_whole(text) {
@@ -132,6 +143,27 @@ pub(crate) async fn household_session(person: &Client, text: &str) -> Result<Ses
             Err(OfficeError::new(Code::NotFound, detail).into())
         }
     }
+}
+
+/// The machine that the household's person means: by its name, where one with a good token has it, or by its id.
+pub(crate) fn machine(machines: &[Machine], text: &str) -> Result<Uuid, Failure> {
+    let good = || machines.iter().filter(|machine| machine.revoked_at.is_none());
+    let named: Vec<_> = good().filter(|machine| machine.label == text).collect();
+    if let [only] = named.as_slice() {
+        return Ok(only.id);
+    }
+    let candidates: Vec<_> = machines.iter().map(|machine| (machine.id.to_string(), machine.label.clone())).collect();
+    if let Some(id) = pick("machines", text, &candidates)? {
+        return id.parse().map_err(|_| Failure::usage(format!("{id:?} is no id of a machine")));
+    }
+    let detail = match named.as_slice() {
+        [] => match nearest(text, good().map(|machine| machine.label.as_str())) {
+            Some(near) => format!("no machine {text:?} in your household; did you mean {near:?}?"),
+            None => format!("no machine {text:?} in your household; `amb household` lists them"),
+        },
+        _ => format!("{} machines are called {text:?}; name it by its id, which `amb household` shows", named.len()),
+    };
+    Err(OfficeError::new(Code::NotFound, detail).into())
 }
 
 /// The task of the household that its person names.

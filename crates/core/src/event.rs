@@ -162,6 +162,9 @@ pub enum Event {
         /// Who did it, where that was not `agent` itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<AgentName>,
+        /// When. Entries of an earlier version have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
     },
     /// The household's person stepped in: told to everybody concerned, and to the person.
     SteppedIn(SteppedIn),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::consent::Consent;
@@ -20,6 +21,9 @@ use crate::task::{Decision, Task, TaskState};
 pub struct SteppedIn {
     /// The person. The office says so.
     pub by: AgentName,
+    /// When. Entries of an earlier version have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
     /// What was done.
     #[serde(flatten)]
     pub act: Act,
@@ -280,20 +284,28 @@ mod tests {
         let act = Act::Connection { agent: agent.clone(), with, did: ConnectionAct::Asked };
         let json = serde_json::json!({"act": "connection", "agent": "coder", "with": "friend", "did": "asked"});
         assert_eq!(serde_json::to_value(&act).unwrap(), json);
-        let told = SteppedIn { by: by.clone(), act };
+        let told = SteppedIn { by: by.clone(), at: None, act };
         assert_eq!(told.to_string(), "ann asked for the connection of coder with friend");
-        let told = SteppedIn { by, act: Act::KeyRenewed { agent } };
+        let told = SteppedIn { by, at: None, act: Act::KeyRenewed { agent } };
         assert_eq!(told.to_string(), "ann gave coder a new key");
     }
 
     #[test]
     fn an_act_is_one_flat_object_in_a_log() {
-        let acted = SteppedIn { by: "ann".parse().unwrap(), act: Act::Paused { agent: "coder".parse().unwrap() } };
+        let at = Some("2026-11-18T07:00:00Z".parse().unwrap());
+        let acted = SteppedIn { by: "ann".parse().unwrap(), at, act: Act::Paused { agent: "coder".parse().unwrap() } };
         assert_eq!(acted.to_string(), "ann paused coder");
         let entry = crate::Entry { event: crate::Event::SteppedIn(acted), cursor: 7.into() };
-        let json =
-            serde_json::json!({"type": "stepped_in", "by": "ann", "act": "paused", "agent": "coder", "cursor": 7});
+        let json = serde_json::json!({
+            "type": "stepped_in", "by": "ann", "at": "2026-11-18T07:00:00Z", "act": "paused", "agent": "coder", "cursor": 7
+        });
         assert_eq!(serde_json::to_value(&entry).unwrap(), json);
-        assert_eq!(serde_json::from_value::<crate::Entry>(json).unwrap(), entry);
+        assert_eq!(serde_json::from_value::<crate::Entry>(json.clone()).unwrap(), entry);
+        let mut before = json;
+        before.as_object_mut().unwrap().remove("at");
+        let crate::Event::SteppedIn(acted) = serde_json::from_value::<crate::Entry>(before).unwrap().event else {
+            panic!("an act of an earlier version is one, too")
+        };
+        assert_eq!(acted.at, None);
     }
 }

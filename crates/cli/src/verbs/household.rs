@@ -2,14 +2,15 @@
 
 use amb_client::{Client, ServerUrl};
 use amb_core::doc::{Household as Document, HouseholdSessions, Machine};
-use amb_core::{AgentName, Mailbox, OfficeError, Timestamp};
+use amb_core::suggest::nearest;
+use amb_core::{AgentName, Code, Mailbox, OfficeError, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::household;
-use crate::ids::Short;
+use crate::ids::{self, Short};
 use crate::output::{Output, ago, preview, visible};
 use crate::saved::{self, SavedOffice};
 
@@ -24,7 +25,7 @@ Examples:
   amb household sessions                  what your agents talk about
   amb household add coder                 coder, which was registered before, joins it
   amb household remove coder              coder becomes a stranger
-  amb household remove --machine 01980c5e-…   that machine's token is void, and its agents are strangers")]
+  amb household remove --machine laptop   that machine's token is void, and its agents are strangers")]
 pub(crate) struct Household {
     #[command(subcommand)]
     verb: Option<HouseholdVerb>,
@@ -51,9 +52,9 @@ enum HouseholdVerb {
         /// The agent
         #[arg(required_unless_present = "machine")]
         name: Option<AgentName>,
-        /// The machine, by the id that `amb household` shows: its token becomes void
-        #[arg(long, value_name = "ID", conflicts_with = "name")]
-        machine: Option<Uuid>,
+        /// The machine, by its name, its id or the beginning of that, as `amb household` shows them: its token becomes void
+        #[arg(long, value_name = "MACHINE", conflicts_with = "name")]
+        machine: Option<String>,
     },
 }
 
@@ -79,6 +80,21 @@ pub(crate) async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
         office.me = household::claim_person(server).await?;
     }
     Ok(Client::open(server.clone(), office.key(server)?).await?)
+}
+
+/// What to say where an act was refused: a name that is not in the household gets the nearest one that is.
+pub(crate) async fn refused(person: &Client, wanted: &AgentName, error: OfficeError) -> Failure {
+    let members = match error.code() {
+        Code::NotFound => person.household().await.map(|household| household.members).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    match nearest(wanted.as_str(), members.iter().map(|member| member.name.as_str())) {
+        Some(near) if near != wanted.as_str() => {
+            let detail = format!("{wanted} is not in your household; did you mean {near:?}?");
+            OfficeError::new(Code::NotFound, detail).into()
+        }
+        _ => error.into(),
+    }
 }
 
 impl Household {
@@ -107,16 +123,22 @@ impl Household {
             }
             Some(HouseholdVerb::Remove { name, machine }) => {
                 let mailbox = open(office).await?;
+                let machine = match machine {
+                    Some(text) => Some(ids::machine(&mailbox.household().await?.machines, &text)?),
+                    None => None,
+                };
                 let removed = match (&name, machine) {
                     (_, Some(id)) => {
                         mailbox.revoke_machine(id).await?;
                         format!("machine {id} is out of the household; its agents are strangers now")
                     }
                     (Some(name), None) => {
-                        mailbox.leave_household(name).await?;
+                        if let Err(error) = mailbox.leave_household(name).await {
+                            return Err(refused(&mailbox, name, error).await);
+                        }
                         format!("{name} is out of the household, and a stranger now")
                     }
-                    (None, None) => return Err(Failure::usage("say whom: a name, or --machine ID")),
+                    (None, None) => return Err(Failure::usage("say whom: a name, or --machine MACHINE")),
                 };
                 if output.json {
                     return Ok(output.document(&json!({ "removed": name, "machine": machine }))?);
@@ -177,12 +199,12 @@ fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
 
 /// Let agents of another machine into your household
 ///
-/// Prints the one command to run there. Its token is shown once; `amb household remove --machine ID` takes it back.
+/// Prints the one command to run there. Its token is shown once; `amb household remove --machine NAME` takes it back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb invite laptop
-  amb household remove --machine ID       takes it back")]
+  amb household remove --machine laptop   takes it back")]
 pub(crate) struct Invite {
     /// What to call that machine
     #[arg(default_value = "machine")]

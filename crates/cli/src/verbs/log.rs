@@ -2,6 +2,7 @@
 
 mod line;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use amb_client::Client;
 use amb_core::doc::HouseholdEntry;
 use amb_core::event::Event;
 use amb_core::mailbox::Mailbox;
+use amb_core::suggest::unknown_agent;
 use amb_core::{AgentName, Code, Cursor, Timestamp};
 use amb_dir::DirOptions;
 
@@ -74,6 +76,7 @@ impl Log {
         if let Some(person) = person(office).await? {
             match self.household_before(&person).await {
                 Ok((lines, place)) => {
+                    self.note_unknown(&lines, &person, output).await;
                     self.show_last(lines, output)?;
                     let live = self.household_live(&person, place, output);
                     return self.go_on(live).await;
@@ -88,13 +91,16 @@ impl Log {
         for mailbox in &mailboxes {
             places.push(self.before(mailbox, &mut lines).await?);
         }
+        if let Some(mailbox) = mailboxes.first() {
+            self.note_unknown(&lines, &**mailbox, output).await;
+        }
         self.show_last(lines, output)?;
         let live = self.live(mailboxes, places, output);
         self.go_on(live).await
     }
 
     fn show_last(&self, mut lines: Vec<LogLine>, output: Output) -> Result<(), Failure> {
-        lines.sort_by_key(LogLine::at);
+        lines.sort_by_key(|line| line.after);
         let begin = lines.len().saturating_sub(self.limit);
         if lines.is_empty() && !self.follow {
             output.note(match self.agents.is_empty() && self.kinds.is_empty() && self.since.is_none() {
@@ -103,6 +109,18 @@ impl Log {
             });
         }
         lines[begin..].iter().try_for_each(|line| show(line, output))
+    }
+
+    /// Says that nobody has a name that was asked for and of whom nothing is told: often it was misspelt.
+    async fn note_unknown(&self, lines: &[LogLine], mailbox: &dyn Mailbox, output: Output) {
+        if self.agents.is_empty() || !lines.is_empty() {
+            return;
+        }
+        let known = mailbox.agents().await.unwrap_or_default();
+        let known: Vec<&str> = known.iter().map(|agent| agent.name.as_str()).collect();
+        for name in self.agents.iter().filter(|name| !known.contains(&name.as_str())) {
+            output.note(unknown_agent(name.as_str(), known.iter().copied()));
+        }
     }
 
     /// Shows further events, where that was asked for, until interrupted.
@@ -119,10 +137,10 @@ impl Log {
     /// The past events of a household, and the cursor after them.
     async fn household_before(&self, person: &Client) -> Result<(Vec<LogLine>, String), Failure> {
         let mut page = person.household_events(None, LAST, Duration::ZERO).await?;
-        let mut lines = Vec::new();
+        let (mut lines, mut clocks) = (Vec::new(), Clocks::default());
         for _ in 0..MOST_PAGES {
             let is_last = page.events.is_empty();
-            self.gather(&mut lines, page.events.into_iter().filter_map(line_of));
+            self.gather(&mut lines, page.events.into_iter().filter_map(|entry| clocks.line_of(entry)));
             if is_last {
                 break;
             }
@@ -132,12 +150,13 @@ impl Log {
     }
 
     async fn household_live(&self, person: &Client, mut place: String, output: Output) -> Result<(), Failure> {
+        let mut clocks = Clocks::default();
         loop {
             let page = through_outages(output, async || person.household_events(Some(&place), 0, WAIT).await).await?;
             place = page.cursor;
-            let mut lines: Vec<LogLine> =
-                page.events.into_iter().filter_map(line_of).filter(|line| self.wants(line)).collect();
-            lines.sort_by_key(LogLine::at);
+            let lines = page.events.into_iter().filter_map(|entry| clocks.line_of(entry));
+            let mut lines: Vec<LogLine> = lines.filter(|line| self.wants(line)).collect();
+            lines.sort_by_key(|line| line.after);
             lines.iter().try_for_each(|line| show(line, output))?;
         }
     }
@@ -146,7 +165,7 @@ impl Log {
     fn gather(&self, lines: &mut Vec<LogLine>, more: impl Iterator<Item = LogLine>) {
         lines.extend(more.filter(|line| self.wants(line)));
         if lines.len() > self.limit.saturating_mul(4).max(1_000) {
-            lines.sort_by_key(LogLine::at);
+            lines.sort_by_key(|line| line.after);
             lines.drain(..lines.len() - self.limit.max(1));
         }
     }
@@ -156,6 +175,7 @@ impl Log {
         let end = mailbox.events(None, Duration::ZERO).await?.cursor;
         // A server's cursors are numbers: only the end of a long log is read.
         let mut cursor = Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MOST_ENTRIES));
+        let mut clocks = Clocks::default();
         for _ in 0..MOST_PAGES {
             let page = mailbox.events(Some(cursor), Duration::ZERO).await?;
             if page.events.is_empty() {
@@ -163,7 +183,7 @@ impl Log {
             }
             cursor = page.cursor;
             let me = mailbox.me();
-            self.gather(lines, page.events.into_iter().map(|entry| LogLine { agent: me.clone(), event: entry.event }));
+            self.gather(lines, page.events.into_iter().map(|entry| clocks.line(me.clone(), entry.event)));
         }
         Ok(end)
     }
@@ -175,7 +195,7 @@ impl Log {
             let mut events = follow(mailbox, place, output);
             tokio::spawn(async move {
                 while let Some(event) = events.recv().await {
-                    let line = event.map(|event| LogLine { agent: agent.clone(), event });
+                    let line = event.map(|event| Clocks::default().line(agent.clone(), event));
                     if told.send(line).await.is_err() {
                         return;
                     }
@@ -197,15 +217,31 @@ impl Log {
         line.event != Event::Unknown
             && (self.agents.is_empty() || self.agents.iter().any(about))
             && (self.kinds.is_empty() || self.kinds.iter().any(|kind| kind == line.kind()))
-            && self.since.is_none_or(|since| line.at().is_none_or(|at| at >= since))
+            && self.since.is_none_or(|since| line.after.is_none_or(|at| at >= since))
     }
 }
 
-/// The line of an entry. An act of the person is in the log of each agent concerned; only the person's own copy is shown.
-fn line_of(entry: HouseholdEntry) -> Option<LogLine> {
-    match &entry.event {
-        Event::SteppedIn(acted) if acted.by != entry.agent => None,
-        _ => Some(LogLine { agent: entry.agent, event: entry.event }),
+/// The newest time in the log of each mailbox, as far as it was read. Entries without a time of their own come after it.
+#[derive(Debug, Default)]
+struct Clocks(HashMap<AgentName, Timestamp>);
+
+impl Clocks {
+    fn line(&mut self, agent: AgentName, event: Event) -> LogLine {
+        let mut line = LogLine { agent, event, after: None };
+        line.after = line.at().max(self.0.get(&line.agent).copied());
+        if let Some(after) = line.after {
+            self.0.insert(line.agent.clone(), after);
+        }
+        line
+    }
+
+    /// The line of an entry. An act of the person is in the log of each agent concerned; only the person's own copy is shown.
+    fn line_of(&mut self, entry: HouseholdEntry) -> Option<LogLine> {
+        let line = self.line(entry.agent, entry.event);
+        match &line.event {
+            Event::SteppedIn(acted) if acted.by != line.agent => None,
+            _ => Some(line),
+        }
     }
 }
 

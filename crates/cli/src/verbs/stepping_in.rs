@@ -46,14 +46,22 @@ pub(crate) struct End {
 
 impl Pause {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let agent = household::open(office).await?.pause_agent(&self.name).await?;
+        let person = household::open(office).await?;
+        let agent = match person.pause_agent(&self.name).await {
+            Ok(agent) => agent,
+            Err(error) => return Err(household::refused(&person, &self.name, error).await),
+        };
         said(&agent, &format!("{0} is paused: its mail waits until `amb resume {0}`", agent.name), output)
     }
 }
 
 impl Resume {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let agent = household::open(office).await?.resume_agent(&self.name).await?;
+        let person = household::open(office).await?;
+        let agent = match person.resume_agent(&self.name).await {
+            Ok(agent) => agent,
+            Err(error) => return Err(household::refused(&person, &self.name, error).await),
+        };
         said(&agent, &format!("{} gets its mail again", agent.name), output)
     }
 }

@@ -96,7 +96,10 @@ impl Task {
             Action::Reassign { id, name } => {
                 let person = household::open(office).await?;
                 let id = ids::household_task(&person, &id).await?;
-                let task = person.reassign_task(&id, &name).await?;
+                let task = match person.reassign_task(&id, &name).await {
+                    Ok(task) => task,
+                    Err(error) => return Err(household::refused(&person, &name, error).await),
+                };
                 return said(&task, &format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee), output);
             }
             Action::List { owned, given, open, state, .. } => {

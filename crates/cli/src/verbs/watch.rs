@@ -246,7 +246,7 @@ fn describe(event: &Event) -> String {
             format!("{message_id} to {} is {}", receipt.recipient, receipt.word()).to_lowercase()
         }
         Event::TaskOverdue { task } => format!("task {} of {} for {} is overdue", task.id, task.owner, task.assignee),
-        Event::HouseholdChanged { agent, change, by } => {
+        Event::HouseholdChanged { agent, change, by, .. } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(", by {by}"));
             format!("{agent} {} the household{by}", change.as_str())
         }

@@ -100,6 +100,56 @@ async fn the_log_shows_what_everybody_in_the_household_does_as_it_happens() {
 }
 
 #[tokio::test]
+async fn what_the_person_did_stands_in_the_log_where_it_happened() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann", "ben"]).await;
+    home.amb(&["--as", "ann", "send", "ben", "before"]).await;
+    home.amb(&["pause", "ben"]).await;
+    home.amb(&["--as", "ann", "send", "ben", "meanwhile"]).await;
+    home.amb(&["resume", "ben"]).await;
+    let lines = home.amb(&["log", "--json"]).await;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().filter_map(|line| line["content"].as_str().or(line["act"].as_str())).collect();
+    assert_eq!(told, ["before", "paused", "meanwhile", "resumed"], "{lines:#?}");
+    let acted = lines.iter().find(|line| line["act"] == "paused").unwrap();
+    assert!(acted["at"].is_string(), "{acted}");
+    // So it is among the last ones, too.
+    let last = home.amb(&["log", "--limit", "1"]).await;
+    assert!(last.contains("now  person resumed ben"), "{last}");
+    let recent = home.amb(&["log", "--since", "1h", "--kind", "stepped_in"]).await;
+    assert!(recent.contains("person paused ben"), "{recent}");
+}
+
+#[tokio::test]
+async fn wrong_words_about_a_household_get_the_nearest_name() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann", "ben"]).await;
+    for verb in [&["pause", "bne"][..], &["resume", "bne"], &["household", "remove", "bne"]] {
+        let (code, words) = home.refused(verb).await;
+        assert!(code == 3 && words.contains("did you mean \"ben\"?"), "{verb:?}: {code} {words}");
+    }
+    let ended = home.run(&["log", "--agent", "bne"]).await;
+    let words = String::from_utf8(ended.stderr).unwrap();
+    assert!(words.contains("no agent \"bne\"; did you mean \"ben\"?"), "{words}");
+    let laptop = home.json(&["invite", "laptop"]).await;
+    let (code, words) = home.refused(&["household", "remove", "--machine", "laptpo"]).await;
+    assert!(code == 3 && words.contains("did you mean \"laptop\"?"), "{code} {words}");
+    let (code, words) = home.refused(&["household", "remove", "--machine", "zz"]).await;
+    assert!(code == 3 && words.contains("`amb household` lists them"), "{code} {words}");
+    let removed = home.json(&["household", "remove", "--machine", "laptop"]).await;
+    assert_eq!(removed["machine"], laptop["id"]);
+    // Of two with the same name, by as much of its id as no other has.
+    let [one, _] = [home.json(&["invite", "laptop"]).await, home.json(&["invite", "laptop"]).await];
+    let (code, words) = home.refused(&["household", "remove", "--machine", "laptop"]).await;
+    assert!(code == 3 && words.contains("by its id"), "{code} {words}");
+    let id = one["id"].as_str().unwrap();
+    let removed = home.json(&["household", "remove", "--machine", &id[..id.len() - 1]]).await;
+    assert_eq!(removed["machine"], id);
+}
+
+#[tokio::test]
 async fn an_office_in_the_foreground_is_found_like_one_in_the_background() {
     let home = Home::new();
     // At the port that it had last, unless somebody else was quicker to take that: then once more.

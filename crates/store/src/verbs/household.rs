@@ -166,15 +166,15 @@ pub(super) async fn seat(tx: &mut dyn Tx, join: Join) -> Tried<Seat> {
     Ok(Seat { household, token, as_person: join.person, person: person.map(|(id, _)| id) })
 }
 
-fn changed(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>) -> Event {
-    Event::HouseholdChanged { agent: agent.clone(), change, by: by.filter(|by| *by != agent).cloned() }
+fn changed(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>, now: Timestamp) -> Event {
+    Event::HouseholdChanged { agent: agent.clone(), change, by: by.filter(|by| *by != agent).cloned(), at: Some(now) }
 }
 
 /// Tells the person that an agent joined.
 pub(super) async fn tell_joined(tx: &mut dyn Tx, seat: &Seat, agent: &AgentName, now: Timestamp) -> Tried<()> {
     let Some(person) = seat.person else { return Ok(()) };
     tx.lock(&[person]).await?;
-    tx.tell(person, changed(agent, HouseholdChange::Joined, None), now).await.map(drop)
+    tx.tell(person, changed(agent, HouseholdChange::Joined, None, now), now).await.map(drop)
 }
 
 async fn add_machine(tx: &mut dyn Tx, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Tried<Machine> {
@@ -329,7 +329,7 @@ async fn take_out(
         tasks::end_without_consent(tx, member.id, &refusals::left_the_household(&member.name), now).await?;
         transcripts::unshare_without_consent(tx, member.id).await?;
         groups::leave_without_consent(tx, member.id, &locked).await?;
-        let event = changed(&member.name, HouseholdChange::Left, Some(&by.name));
+        let event = changed(&member.name, HouseholdChange::Left, Some(&by.name), now);
         for told in [Some(member.id), person].into_iter().flatten().filter(|told| *told != by.key.0) {
             tx.tell(told, event.clone(), now).await?;
         }
@@ -355,7 +355,7 @@ pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp
     tx.household_changed();
     match person_of(tx, household).await? {
         Some((person, _)) if person != caller.key.0 => {
-            tx.tell(person, changed(&caller.name, HouseholdChange::Left, None), now).await.map(drop)
+            tx.tell(person, changed(&caller.name, HouseholdChange::Left, None, now), now).await.map(drop)
         }
         _ => Ok(()),
     }

@@ -138,7 +138,7 @@ async fn tell(tx: &mut dyn Tx, mut agents: Vec<i64>, by: &AgentName, act: &Act, 
     agents.sort_unstable();
     agents.dedup();
     for agent in agents {
-        let event = Event::SteppedIn(SteppedIn { by: by.clone(), act: act.clone() });
+        let event = Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act: act.clone() });
         tx.tell(agent, event, now).await?;
     }
     Ok(())
@@ -157,7 +157,7 @@ async fn tell_of_task(
     agents.dedup();
     for agent in agents {
         let act = act(task.clone().task(agent)?);
-        tx.tell(agent, Event::SteppedIn(SteppedIn { by: by.clone(), act }), now).await?;
+        tx.tell(agent, Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act }), now).await?;
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     let agent = member.name.clone();
     let act = if paused { Act::Paused { agent } } else { Act::Resumed { agent } };
     // The last that the agent is shown is that it is paused.
-    let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), act: act.clone() });
+    let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), at: Some(now), act: act.clone() });
     let number = i64::try_from(tx.tell(member.id, event, now).await?).unwrap_or(i64::MAX);
     let set = "UPDATE agents SET paused_at = $2, paused_by = $3, paused_from = $4 WHERE id = $1";
     match paused {

@@ -48,7 +48,9 @@ impl TestStore {
 
 fn changes(entries: Vec<amb_core::Entry>) -> Vec<(String, HouseholdChange, Option<String>)> {
     let changes = entries.into_iter().filter_map(|entry| match entry.event {
-        Event::HouseholdChanged { agent, change, by } => Some((agent.to_string(), change, by.map(|by| by.to_string()))),
+        Event::HouseholdChanged { agent, change, by, .. } => {
+            Some((agent.to_string(), change, by.map(|by| by.to_string())))
+        }
         _ => None,
     });
     changes.collect()

@@ -21,6 +21,8 @@ pub(super) struct LogLine {
     /// In whose mailbox.
     pub(super) agent: AgentName,
     pub(super) event: Event,
+    /// When, or for an entry without a time the newest time before it in that mailbox: what lines are ordered by.
+    pub(super) after: Option<Timestamp>,
 }
 
 impl LogLine {
@@ -66,6 +68,8 @@ impl LogLine {
             Event::NewMessage(mail) => Some(mail.created_at),
             Event::Receipt { receipt, .. } => Some(receipt.since()),
             Event::TaskOverdue { task } => Some(task.updated_at),
+            Event::HouseholdChanged { at, .. } => *at,
+            Event::SteppedIn(acted) => acted.at,
             _ => None,
         }
     }
@@ -94,13 +98,14 @@ impl LogLine {
                 format!("{} {did} the household of {}", self.other(), self.agent)
             }
             Event::Receipt { receipt, .. } => {
+                let (from, to) = (&self.agent, &receipt.recipient);
                 let did = match (receipt.state, receipt.rung_at) {
-                    (ReceiptState::Read, _) => "read by",
-                    (_, Some(_)) => "rung at",
-                    (ReceiptState::Delivered, None) => "delivered to",
-                    (ReceiptState::Queued, None) => "queued for",
+                    (ReceiptState::Read, _) => format!("{from}'s mail read by {to}"),
+                    (_, Some(_)) => format!("{to}'s client rung for {from}'s mail"),
+                    (ReceiptState::Delivered, None) => format!("{from}'s mail delivered to {to}"),
+                    (ReceiptState::Queued, None) => format!("{from}'s mail queued for {to}"),
                 };
-                output.paint(Tone::Quiet, &format!("{}'s mail {did} {}", self.agent, receipt.recipient))
+                output.paint(Tone::Quiet, &did)
             }
             Event::TaskOverdue { task } => {
                 let overdue = output.paint(Tone::Bad, "overdue");
@@ -122,7 +127,8 @@ impl LogLine {
         };
         let tone = state.map_or(Tone::Active, Tone::of_state);
         // Measured without colours; the text takes what the subject leaves.
-        let names = mail.from_agent.as_str().chars().count() + self.agent.as_str().chars().count() + 3;
+        let person = if mail.from_person { " (person)" } else { "" };
+        let names = mail.from_agent.as_str().chars().count() + person.len() + self.agent.as_str().chars().count() + 3;
         let taken = names + kind.chars().count() + if kind.is_empty() { 2 } else { 4 };
         let left = room.saturating_sub(taken);
         // An update without a note has its state as text, which is shown already.
@@ -135,6 +141,6 @@ impl LogLine {
         let said = visible(&preview(said, left.saturating_sub(subject.chars().count() + 1).max(LEAST)));
         let name = |name: &AgentName| output.paint(Tone::Strong, name.as_str());
         let kind = if kind.is_empty() { String::new() } else { format!("  {}", output.paint(tone, &kind)) };
-        format!("{} → {}{kind}  {subject}{said}", name(&mail.from_agent), name(&self.agent))
+        format!("{}{person} → {}{kind}  {subject}{said}", name(&mail.from_agent), name(&self.agent))
     }
 }
