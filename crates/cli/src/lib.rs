@@ -29,6 +29,7 @@ mod profile;
 mod reference;
 mod saved;
 mod table;
+mod typing;
 mod verbs;
 mod waking;
 

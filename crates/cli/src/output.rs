@@ -36,12 +36,15 @@ impl Output {
         if self.colour { tone.paint(text) } else { text.to_owned() }
     }
 
-    /// Writes control sequences to a terminal; nothing elsewhere.
+    /// Whether a person types into the terminal that is written to.
+    pub(crate) fn is_typed(self) -> bool {
+        self.for_person && io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Writes control sequences to the terminal of the person who types.
     #[allow(clippy::print_stderr)]
     pub(crate) fn raw(self, text: &str) {
-        if self.for_person && io::stdin().is_terminal() && io::stderr().is_terminal() {
-            eprint!("{text}");
-        }
+        eprint!("{text}");
     }
 
     /// One JSON document, readable.

@@ -4,19 +4,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::doc::MessageView;
+use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::event::{Event, NewMessage};
 use amb_core::mailbox::{HistoryPage, Mailbox};
+use amb_core::message::NO_SUBJECT;
 use amb_core::suggest::unknown_agent;
-use amb_core::{AgentName, Backoff, Code, Cursor, Draft, Kind, MessageId, OfficeError, Part, SessionId, limits};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use amb_core::{
+    AgentName, Backoff, Code, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits,
+};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::{Output, ago, span, visible};
+use crate::output::{Output, ago, preview, span, visible};
 use crate::table::Tone;
+use crate::typing::Typing;
 use crate::verbs::watch::{heartbeats, interrupted};
 use crate::{ids, last};
 
@@ -60,13 +64,14 @@ impl Chat {
         let mailbox = office.open().await?;
         let mut talk = Talk::begin(&self, Arc::clone(&mailbox), output).await?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
+        talk.open();
         let ended = tokio::select! {
             ended = talk.go_on(self.wait) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
-        // What follows begins on a new line.
-        talk.clear();
+        // Gives the terminal back: what follows begins on a line of its own.
+        drop(talk);
         if let Err(error) = mailbox.leave().await {
             tracing::debug!(%error, "no goodbye; others see it when the heartbeats stay away");
         }
@@ -88,9 +93,9 @@ struct Talk {
     /// Messages sent here, whose receipts are shown.
     sent: HashSet<MessageId>,
     presence: Option<String>,
-    /// Whether the earlier messages are shown, so that lines are accepted.
-    is_open: bool,
     cursor: Cursor,
+    /// Where a person types.
+    typing: Option<Typing>,
 }
 
 impl Talk {
@@ -114,52 +119,69 @@ impl Talk {
             shown: HashSet::new(),
             sent: HashSet::new(),
             presence: None,
-            is_open: false,
             cursor,
+            typing: None,
         };
         talk.look_for_presence(found.is_none()).await?;
-        talk.show_last(chat.last).await?;
-        talk.is_open = true;
-        talk.prompt();
+        if let Some(found) = found {
+            talk.show_last(found, chat.last).await?;
+        }
         Ok(talk)
     }
 
-    /// Shows the last messages and marks them as read.
-    async fn show_last(&mut self, count: u32) -> Result<(), Failure> {
-        let Some(session) = self.session.clone().filter(|_| count > 0) else { return Ok(()) };
-        let history = self.mailbox.read(&session, HistoryPage::newest(count)?).await?;
-        last::note(&*self.mailbox, &session);
-        if !self.output.json {
-            self.output.note(self.output.paint(Tone::Quiet, &format!("# {}", visible(&history.subject))));
+    /// Takes lines from now on, after what was said before is shown.
+    fn open(&mut self) {
+        self.typing = Typing::begin(self.output);
+        self.prompt();
+    }
+
+    /// What was said before, marked as read.
+    async fn show_last(&mut self, session: &SessionSummary, count: u32) -> Result<(), Failure> {
+        if count == 0 {
+            return Ok(());
         }
+        let history = self.mailbox.read(&session.session_id, HistoryPage::newest(count)?).await?;
+        last::note(&*self.mailbox, &session.session_id);
+        self.output.note(self.output.paint(Tone::Quiet, &format!("# {}", visible(&session.title()))));
         for message in history.messages.iter().rev() {
             self.shown.insert(message.id.clone());
             if message.sender_name == self.with {
                 self.heard = Some(message.id.clone());
             }
-            self.show(message)?;
+            self.show(message, None)?;
         }
         Ok(())
     }
 
-    fn show(&self, message: &MessageView) -> Result<(), Failure> {
+    /// One message; `elsewhere` is the subject of the conversation that it is in, where that is another one.
+    fn show(&self, message: &MessageView, elsewhere: Option<&str>) -> Result<(), Failure> {
         if self.output.json {
             return Ok(self.output.line_of(message)?);
         }
         let mine = message.sender_name == *self.mailbox.me();
         let name = if mine { "you".to_owned() } else { visible(message.sender_name.as_str()) };
         let tone = if mine { Tone::Quiet } else { Tone::Strong };
-        let kind = match &message.kind {
-            Kind::Message => String::new(),
-            kind => format!(" [{}]", visible(kind.as_str())),
+        let kind = match (&message.kind, &message.task) {
+            (Kind::Message, _) => String::new(),
+            (Kind::TaskUpdate, Some(task)) => {
+                format!(" [task {}]", self.output.paint(Tone::of_state(task.state.as_str()), task.state.as_str()))
+            }
+            (kind, _) => format!(" [{}]", visible(kind.as_str())),
         };
-        let mut lines = message.content.lines();
-        let first = lines.next().map(visible).unwrap_or_default();
+        let place = match elsewhere {
+            None => String::new(),
+            Some(NO_SUBJECT) => " in another conversation".to_owned(),
+            Some(subject) => format!(" in {:?}", visible(&preview(subject, 30))),
+        };
+        // An update without a note says its state, which stands there.
+        let is_state = message.task.as_ref().is_some_and(|task| task.state.as_str() == message.content);
+        let mut lines = message.content.lines().filter(|_| !is_state);
+        let first = lines.next().map(|line| format!(": {}", visible(line))).unwrap_or_default();
         let when = match ago(message.created_at) {
             now if now == "now" => String::new(),
             when => self.output.paint(Tone::Quiet, &format!("  ({when})")),
         };
-        self.output.say(format!("{}{kind}: {first}{when}", self.output.paint(tone, &name)))?;
+        self.output.say(format!("{}{kind}{place}{first}{when}", self.output.paint(tone, &name)))?;
         lines.try_for_each(|line| self.output.say(format!("    {}", visible(line))))?;
         for part in &message.parts {
             match part {
@@ -181,20 +203,31 @@ impl Talk {
             }
             return Ok(());
         };
-        let status = agent.presence.status.to_string();
+        let status = if agent.paused { "paused".to_owned() } else { agent.presence.status.to_string() };
         if self.presence.as_ref() != Some(&status) {
-            let seen = match agent.presence.last_seen {
-                Some(seen) if status == "offline" => format!(" (seen {}); mail waits for it", ago(seen)),
+            let more = match (status.as_str(), agent.presence.last_seen.map(ago)) {
+                ("paused", _) => "; mail waits until it is resumed".to_owned(),
+                ("offline", Some(seen)) if seen != "now" => format!(" (seen {seen}); mail waits"),
+                ("offline", _) => "; mail waits".to_owned(),
                 _ => String::new(),
             };
-            let told = format!("{} is {}{seen}", self.with, self.output.paint(Tone::of_state(&status), &status));
+            let person = if agent.person { ", a person," } else { "" };
+            let status_told = self.output.paint(Tone::of_state(&status), &status);
+            let told = format!("{}{person} is {status_told}{more}", self.with);
             self.aside(&told);
             self.presence = Some(status);
         }
         Ok(())
     }
 
+    async fn presence_again(&mut self) {
+        if let Err(error) = self.look_for_presence(false).await {
+            tracing::debug!(error = %error.sentence(), "no presence");
+        }
+    }
+
     async fn go_on(&mut self, wait: Option<Duration>) -> Result<(), Failure> {
+        // Not both read: where a person types, these are never asked.
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut events = follow(Arc::clone(&self.mailbox), self.cursor.clone(), self.output);
         let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE, PRESENCE);
@@ -208,22 +241,22 @@ impl Talk {
                 }
             };
             tokio::select! {
-                line = lines.next_line(), if until.is_none() => match line? {
+                line = next_line(&mut self.typing, &mut lines), if until.is_none() => match line? {
                     Some(line) => self.send(line.trim_end()).await?,
                     None if wait.is_some() && !self.sent.is_empty() => until = wait.map(|wait| Instant::now() + wait),
                     None => return Ok(()),
                 },
                 event = events.recv() => {
                     let event = event.unwrap_or_else(|| Err(OfficeError::unavailable("the office is gone")))?;
-                    if self.hear(event).await? && until.is_some() {
-                        return Ok(());
+                    let answered = self.hear(event).await?;
+                    match until {
+                        Some(_) if answered => return Ok(()),
+                        // Whoever speaks has come, perhaps.
+                        None if answered => self.presence_again().await,
+                        _ => {}
                     }
                 }
-                _ = presence.tick(), if until.is_none() => {
-                    if let Err(error) = self.look_for_presence(false).await {
-                        tracing::debug!(error = %error.sentence(), "no presence");
-                    }
-                }
+                _ = presence.tick(), if until.is_none() => self.presence_again().await,
                 () = over => {
                     let detail = format!("{} has not answered yet; `amb chat {}` shows what comes", self.with, self.with);
                     return Err(OfficeError::unavailable(detail).into());
@@ -244,7 +277,17 @@ impl Talk {
             reply_to: self.heard.clone().filter(|_| self.session.is_some()),
             ..Draft::text(self.with.clone(), "", line)
         };
-        let sent = self.mailbox.send(draft).await?;
+        let sent = match (self.mailbox.send(draft).await, &mut self.typing) {
+            (Ok(sent), _) => sent,
+            // It stays to be sent again, or to be changed.
+            (Err(error), Some(typing)) => {
+                self.output.error(error.code().as_str(), error.detail());
+                typing.put_back(line);
+                self.prompt();
+                return Ok(());
+            }
+            (Err(error), None) => return Err(error.into()),
+        };
         self.session = Some(sent.session_id.clone());
         last::note(&*self.mailbox, &sent.session_id);
         self.sent.insert(sent.message_id.clone());
@@ -265,12 +308,14 @@ impl Talk {
                 if self.shown.contains(&id) {
                     return Ok(false);
                 }
-                if self.session.as_ref().is_none_or(|session| *session == mail.session_id) {
+                let is_here = self.session.as_ref().is_none_or(|session| *session == mail.session_id);
+                if is_here {
                     self.session = Some(mail.session_id.clone());
                     self.heard = Some(id.clone());
                 }
                 self.clear();
-                self.show(&view(mail))?;
+                let subject = mail.subject.clone();
+                self.show(&view(mail), Some(subject.as_str()).filter(|_| !is_here))?;
                 self.prompt();
                 self.mailbox.ack(std::slice::from_ref(&id)).await?;
                 Ok(true)
@@ -278,7 +323,7 @@ impl Talk {
             Event::Receipt { message_id, receipt } if self.sent.contains(&message_id) => {
                 match self.output.json {
                     true => self.output.line_of(&Event::Receipt { message_id, receipt })?,
-                    false => self.aside(&self.output.paint(Tone::Quiet, receipt.word())),
+                    false => self.aside(&self.output.paint(Tone::Quiet, &told(&receipt))),
                 }
                 Ok(false)
             }
@@ -286,21 +331,38 @@ impl Talk {
         }
     }
 
-    /// Prints on stderr beside the conversation, and redraws the line that is being typed.
-    fn aside(&self, text: &str) {
+    /// Something beside the conversation: on stderr, and the line that is being typed goes on under it.
+    fn aside(&mut self, text: &str) {
         self.clear();
         self.output.note(format!("  {text}"));
         self.prompt();
     }
 
-    fn clear(&self) {
-        self.output.raw("\r\x1b[K");
+    fn clear(&mut self) {
+        self.typing.iter_mut().for_each(Typing::clear);
     }
 
-    fn prompt(&self) {
-        if self.is_open {
-            self.output.raw("> ");
-        }
+    fn prompt(&mut self) {
+        self.typing.iter_mut().for_each(Typing::prompt);
+    }
+}
+
+/// What the person types next, or what is next on stdin.
+async fn next_line(
+    typing: &mut Option<Typing>,
+    lines: &mut Lines<BufReader<Stdin>>,
+) -> std::io::Result<Option<String>> {
+    match typing {
+        Some(typing) => typing.next_line().await,
+        None => lines.next_line().await,
+    }
+}
+
+/// How far a message has come.
+fn told(receipt: &Receipt) -> String {
+    match receipt.word() {
+        "rung" => format!("rung: {}'s client was told of it", receipt.recipient),
+        word => word.to_owned(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bridge;
 mod bridge_run;
+mod chat;
 mod demo;
 mod directory;
 mod hook;

@@ -1,0 +1,255 @@
+//! The line that a person types in a terminal while other things are shown above it.
+//!
+//! In its usual mode a terminal keeps an unfinished line to itself, so that whoever writes between has to destroy it. Here the
+//! line is kept by this program, and drawn again under what was written. Keys are those of the usual mode: characters,
+//! Backspace, Ctrl-W, Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z are the terminal's, as ever.
+
+use std::collections::VecDeque;
+use std::io;
+
+use rustix::process::Signal;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::io::{AsyncReadExt, Stdin};
+use tokio::signal::unix::SignalKind;
+
+use crate::output::Output;
+use crate::table::terminal_width;
+
+const PROMPT: &str = "> ";
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+/// Bytes of one line: far more than anybody types, and what a paste without an end is cut at.
+const MOST: usize = 64 * 1024;
+
+/// Lines typed by a person, and what is drawn of the one that is not finished.
+#[derive(Debug)]
+pub(crate) struct Typing {
+    output: Output,
+    stdin: Stdin,
+    /// How the terminal was before.
+    before: Termios,
+    /// Told when the program goes on after Ctrl-Z; the shell has used the terminal meanwhile.
+    resumed: tokio::signal::unix::Signal,
+    keys: Keys,
+    /// Whether the prompt is on the screen.
+    is_drawn: bool,
+}
+
+impl Typing {
+    /// Takes the terminal over; `None` where nobody types.
+    pub(crate) fn begin(output: Output) -> Option<Self> {
+        if !output.is_typed() {
+            return None;
+        }
+        let before = tcgetattr(io::stdin()).ok()?;
+        let resumed = tokio::signal::unix::signal(SignalKind::from_raw(Signal::CONT.as_raw())).ok()?;
+        let typing =
+            Self { output, stdin: tokio::io::stdin(), before, resumed, keys: Keys::default(), is_drawn: false };
+        typing.take_over().ok()?;
+        Some(typing)
+    }
+
+    fn take_over(&self) -> io::Result<()> {
+        let mut modes = self.before.clone();
+        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
+    }
+
+    /// The next whole line; `None` at the end. May be dropped and called again: nothing that was typed is lost.
+    pub(crate) async fn next_line(&mut self) -> io::Result<Option<String>> {
+        let mut bytes = [0; 1024];
+        loop {
+            if !self.keys.done.is_empty() {
+                self.prompt();
+            }
+            match self.keys.done.pop_front() {
+                Some(Done::Line(line)) => {
+                    self.output.raw("\n");
+                    self.is_drawn = false;
+                    return Ok(Some(line));
+                }
+                Some(Done::End) => return Ok(None),
+                None => {}
+            }
+            let count = tokio::select! {
+                count = self.stdin.read(&mut bytes) => count?,
+                _ = self.resumed.recv() => {
+                    self.take_over()?;
+                    if self.is_drawn {
+                        self.draw();
+                    }
+                    continue;
+                }
+            };
+            if count == 0 {
+                return Ok(None);
+            }
+            let rows = self.rows();
+            self.keys.take(&bytes[..count]);
+            if self.is_drawn {
+                self.erase(rows);
+                self.draw();
+            }
+        }
+    }
+
+    /// Makes a line that was taken the unfinished one again, unless more was typed meanwhile.
+    pub(crate) fn put_back(&mut self, line: &str) {
+        if self.keys.done.is_empty() && self.keys.line.is_empty() {
+            self.keys.line = line.to_owned();
+        }
+    }
+
+    /// Takes the unfinished line off the screen, so that something else can stand there.
+    pub(crate) fn clear(&mut self) {
+        if self.is_drawn {
+            self.erase(self.rows());
+            self.is_drawn = false;
+        }
+    }
+
+    /// Shows the prompt with the unfinished line.
+    pub(crate) fn prompt(&mut self) {
+        if !self.is_drawn {
+            self.is_drawn = true;
+            self.draw();
+        }
+    }
+
+    /// The line that is on the screen: the first one that is finished and not yet taken, else the unfinished one.
+    fn shown(&self) -> &str {
+        match self.keys.done.front() {
+            Some(Done::Line(line)) => line,
+            _ => &self.keys.line,
+        }
+    }
+
+    fn draw(&self) {
+        self.output.raw(&format!("{PROMPT}{}", self.shown()));
+    }
+
+    fn erase(&self, rows: usize) {
+        let up = if rows > 0 { format!("\x1b[{rows}A") } else { String::new() };
+        self.output.raw(&format!("{up}\r\x1b[J"));
+    }
+
+    /// How many rows the cursor is below the prompt.
+    fn rows(&self) -> usize {
+        let columns = terminal_width().map_or(COLUMNS, usize::from).max(1);
+        (PROMPT.len() + self.shown().chars().map(columns_of).sum::<usize>() - 1) / columns
+    }
+}
+
+impl Drop for Typing {
+    fn drop(&mut self) {
+        self.clear();
+        // Where it fails the terminal is gone.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Columns of a character: two for the wide ones of East Asia and pictures.
+fn columns_of(c: char) -> usize {
+    let wide = matches!(u32::from(c), 0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd);
+    1 + usize::from(wide)
+}
+
+#[derive(Debug, PartialEq)]
+enum Done {
+    Line(String),
+    End,
+}
+
+/// What keys make of a line.
+#[derive(Debug, Default)]
+struct Keys {
+    line: String,
+    /// Finished and not yet taken: a paste has many lines.
+    done: VecDeque<Done>,
+    /// Bytes of a character that is not whole yet.
+    partial: Vec<u8>,
+    sequence: Sequence,
+}
+
+/// How much of an escape sequence, such as an arrow key's, has come. They do nothing here.
+#[derive(Debug, Default, Clone, Copy)]
+enum Sequence {
+    #[default]
+    None,
+    Escape,
+    /// Ends with a byte from `@` to `~`.
+    Control,
+    /// Has one more byte.
+    Last,
+}
+
+impl Keys {
+    fn take(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.take_one(*byte));
+    }
+
+    fn take_one(&mut self, byte: u8) {
+        match (self.sequence, byte) {
+            (Sequence::Escape, b'[') => self.sequence = Sequence::Control,
+            (Sequence::Escape, b'O') => self.sequence = Sequence::Last,
+            (Sequence::Escape | Sequence::Last, _) => self.sequence = Sequence::None,
+            (Sequence::Control, b'@'..=b'~') => self.sequence = Sequence::None,
+            (Sequence::Control, _) => {}
+            (Sequence::None, 0x1b) => self.sequence = Sequence::Escape,
+            (Sequence::None, b'\n' | b'\r') => self.done.push_back(Done::Line(std::mem::take(&mut self.line))),
+            (Sequence::None, 0x7f | 0x08) => drop(self.line.pop()),
+            // Ctrl-U, Ctrl-W and Ctrl-D.
+            (Sequence::None, 0x15) => self.line.clear(),
+            (Sequence::None, 0x17) => self.line.truncate(self.line.trim_end().rfind(' ').map_or(0, |space| space + 1)),
+            (Sequence::None, 0x04) if self.line.is_empty() => self.done.push_back(Done::End),
+            (Sequence::None, b'\t') => self.push(' '),
+            (Sequence::None, 0x00..=0x1f) => {}
+            (Sequence::None, _) => {
+                self.partial.push(byte);
+                match std::str::from_utf8(&self.partial).map(|text| text.chars().next()) {
+                    Ok(c) => c.into_iter().for_each(|c| self.push(c)),
+                    Err(error) if error.error_len().is_none() => return,
+                    Err(_) => self.push(char::REPLACEMENT_CHARACTER),
+                }
+                self.partial.clear();
+            }
+        }
+    }
+
+    fn push(&mut self, c: char) {
+        if self.line.len() < MOST && !c.is_control() {
+            self.line.push(c);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(text: &[u8]) -> (Vec<Done>, String) {
+        let mut keys = Keys::default();
+        // One byte at a time, as a slow connection brings them.
+        text.iter().for_each(|byte| keys.take(&[*byte]));
+        (keys.done.into_iter().collect(), keys.line)
+    }
+
+    #[test]
+    fn keys_make_lines() {
+        assert_eq!(typed(b"hello\nyou"), (vec![Done::Line("hello".into())], "you".into()));
+        assert_eq!(typed("z\u{fc}ri\u{1f600}\x7f".as_bytes()).1, "z\u{fc}ri");
+        assert_eq!(typed(b"one two  \x17").1, "one ");
+        assert_eq!(typed(b"one\x17\x17").1, "");
+        assert_eq!(typed(b"one two\x15three").1, "three");
+        assert_eq!(typed(b"a\x04\x7f\x04"), (vec![Done::End], String::new()), "Ctrl-D ends an empty line only");
+        assert_eq!(typed(b"\x7f\x08").1, "");
+    }
+
+    #[test]
+    fn other_keys_and_broken_bytes_drive_no_terminal() {
+        assert_eq!(typed(b"a\x1b[A\x1b[1;5Cb\x1bOPc\x1bxd\x07\x00").1, "abcd");
+        assert_eq!(typed(b"a\xffb").1, "a\u{fffd}b");
+        assert_eq!(typed("\u{9b}31mx".as_bytes()).1, "31mx", "an eight-bit control character is none of it");
+    }
+}
