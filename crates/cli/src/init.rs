@@ -98,12 +98,32 @@ pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings:
 
 /// What is configured under the server's name, if anything: the program it runs, else its address or another field.
 pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
-    let there = match format {
-        Format::Json => json::at_path(text, &setting.path)?,
-        Format::Toml => toml::at_path(text, &setting.path)?,
-        Format::Section | Format::Script => None,
-    };
-    Ok(there.as_ref().and_then(server_of))
+    Ok(value_at(format, text, setting)?.as_ref().and_then(server_of))
+}
+
+fn value_at(format: Format, text: &str, setting: &Setting) -> Result<Option<serde_json::Value>> {
+    match format {
+        Format::Json => json::at_path(text, &setting.path),
+        Format::Toml => toml::at_path(text, &setting.path),
+        Format::Section | Format::Script => Ok(None),
+    }
+}
+
+/// The agent that a server of ours at this place speaks for.
+pub(crate) fn agent_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
+    Ok(value_at(format, text, setting)?.as_ref().and_then(agent_of))
+}
+
+/// What follows `--as`, in whichever list a client keeps the arguments.
+fn agent_of(there: &serde_json::Value) -> Option<String> {
+    match there {
+        serde_json::Value::Array(list) => {
+            let at = list.iter().position(|word| word == "--as")?;
+            list.get(at + 1)?.as_str().map(str::to_owned)
+        }
+        serde_json::Value::Object(fields) => fields.values().find_map(agent_of),
+        _ => None,
+    }
 }
 
 /// Clients write a command as a text, as a list, or as a table with a path; a remote server has an address instead.

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use amb_client::ExposeSecret;
 use amb_core::{AgentName, Card, Code, Mailbox, OfficeError};
 use anyhow::Context;
+use clap::ValueEnum;
 use serde_json::json;
 
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{ClientAccount, ConfigFile, Hooks, InitClient, PROGRAM, Places, Scope, diff, server_at};
+use crate::init::{ClientAccount, ConfigFile, Hooks, InitClient, Item, PROGRAM, Places, Scope, Setting, agent_at, diff, server_at};
 use crate::output::Output;
 use crate::{home, household, keys, profile};
 
@@ -20,6 +21,7 @@ use crate::{home, household, keys, profile};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  amb init codex                                       the agent is called codex
   amb init claude-code --as reviewer --dry-run         show what would change in .mcp.json
   amb init codex --as coder --server http://127.0.0.1:8000
   amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
@@ -79,7 +81,7 @@ impl Init {
         };
         // What nanobot's configuration says already need not be given again.
         let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
-        let name = self.speaker(office).await?;
+        let (name, is_said) = self.speaker(office, &config).await?;
         let account = self.account(office, name.clone())?;
         let mut settings = self.client.settings(&account, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
@@ -102,6 +104,9 @@ impl Init {
                 "files": besides,
             });
             return Ok(output.document(&document)?);
+        }
+        if !is_said {
+            output.note(format!("the agent is {name}; --as NAME gives it another name"));
         }
         tell(output, &config, &change, self.dry_run)?;
         if let Some(backup) = backup {
@@ -189,7 +194,7 @@ impl Init {
     }
 
     /// Refuses to replace another server of the same name.
-    fn check_not_taken(&self, config: &ConfigFile, settings: &[crate::init::Setting]) -> Result<(), Failure> {
+    fn check_not_taken(&self, config: &ConfigFile, settings: &[Setting]) -> Result<(), Failure> {
         let path = self.client.path(&self.name);
         // nanobot's channel is no server, and the user's own section of it is expected.
         let Some(first) = settings.first().filter(|setting| setting.path == path) else { return Ok(()) };
@@ -209,12 +214,20 @@ impl Init {
         }
     }
 
-    /// The agent that was named, or the one of the key in the environment.
-    async fn speaker(&self, office: &OfficeArgs) -> Result<AgentName, Failure> {
-        if office.me.is_none() && office.server.is_some() && profile::key_from_env().is_some() {
-            return Ok(office.open().await?.me().clone());
+    /// The agent that was named, or the one whose key the environment has, or the one that the client speaks for already; else
+    /// one with the client's name. Whether somebody said it.
+    async fn speaker(&self, office: &OfficeArgs, config: &ConfigFile) -> Result<(AgentName, bool), Failure> {
+        if let Some(name) = &office.me {
+            return Ok((name.clone(), true));
         }
-        office.speaker()
+        if office.server.is_some() && profile::key_from_env().is_some() {
+            return Ok((office.open().await?.me().clone(), true));
+        }
+        let server = Setting::new(&self.client.path(&self.name), Item::text(""));
+        let before = agent_at(config.format, config.text(), &server).map_err(usage)?;
+        let name = before.or_else(|| Some(self.client.to_possible_value()?.get_name().to_owned()));
+        let name = name.and_then(|name| AgentName::parse(&name).ok());
+        Ok((name.ok_or_else(|| Failure::usage("say who the client is: --as NAME"))?, false))
     }
 
     fn account(&self, office: &OfficeArgs, me: AgentName) -> Result<ClientAccount, Failure> {

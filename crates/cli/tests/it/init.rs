@@ -198,6 +198,27 @@ fn a_client_that_will_not_find_the_program_is_warned_of() {
 }
 
 #[test]
+fn a_client_that_nobody_named_is_called_after_its_program_and_keeps_the_name_it_has() {
+    let machine = Machine::new();
+    let clients = [
+        ("codex", ".codex/config.toml"),
+        ("claude-code", ".mcp.json"),
+        ("opencode", ".config/opencode/opencode.json"),
+        ("zed", ".config/zed/settings.json"),
+    ];
+    for (client, file) in clients {
+        let said = machine.does(&["--dir", "mail", "init", client]).stderr;
+        assert!(String::from_utf8_lossy(&said).contains(&format!("the agent is {client}; --as NAME")), "{client}");
+        machine.card(client);
+        machine.does(&["--dir", "mail", "--as", "ann", "init", client]);
+        let named = fs_err::read_to_string(machine.path(file)).unwrap();
+        assert!(named.contains("\"ann\""), "{named}");
+        machine.does(&["--dir", "mail", "init", client]);
+        assert_eq!(fs_err::read_to_string(machine.path(file)).unwrap(), named, "{client}");
+    }
+}
+
+#[test]
 fn what_kind_of_failure_it_was_is_the_exit_code() {
     let machine = Machine::new();
     let code = |arguments: &[&str]| machine.run(arguments).status.code().unwrap();
@@ -207,7 +228,6 @@ fn what_kind_of_failure_it_was_is_the_exit_code() {
     machine.write(".gemini/settings.json", "{ not json");
     assert_eq!(code(&init("gemini")), 2, "a file that is damaged");
     assert_eq!(code(&init("no-such-client")), 2);
-    assert_eq!(code(&["--dir", "mail", "init", "cursor"]), 2, "nobody speaks");
     let server = ["--server", "http://127.0.0.1:1", "--as", "ann", "init", "cursor"];
     assert_eq!(code(&server), 6, "a server that is not there");
     assert_eq!(code(&init("cursor")), 0);
