@@ -15,7 +15,12 @@ pub(crate) const PRIVATE: u32 = 0o600;
 /// Creates a directory, with those above it, that only this user enters.
 pub(crate) fn create_private(directory: &Path) -> Result<()> {
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    created.with_context(|| directory.display().to_string())
+    created.with_context(|| {
+        format!(
+            "{} cannot be made; amb keeps its files there unless HOME, or the XDG_… variable for it, names another place",
+            directory.display()
+        )
+    })
 }
 
 /// Replaces a file. Readers see either all of the old bytes or all of the new ones; once this returns, the new ones survive a power cut.

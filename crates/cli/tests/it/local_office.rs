@@ -256,3 +256,34 @@ async fn a_wrong_word_is_answered_with_the_nearest_one() {
     let (code, words) = home.refused(&["send", "bne", "hi"]).await;
     assert!(code == 4 && words.contains("did you mean \"ben\"?"), "{code} {words}");
 }
+
+#[tokio::test]
+async fn a_runtime_directory_of_somebody_else_is_not_used() {
+    let home = Home::new();
+    // As `su` leaves it in the environment.
+    let mut foreign = PathBuf::from("/usr");
+    if rustix::process::geteuid().is_root() {
+        foreign = home.root.path().join("foreign");
+        fs_err::create_dir(&foreign).unwrap();
+        std::os::unix::fs::chown(&foreign, Some(12_345), None).unwrap();
+    }
+    let verb = async |word: &str| {
+        let ended = soon(home.command(&[word]).env("XDG_RUNTIME_DIR", &foreign).output()).await.unwrap();
+        assert!(ended.status.success(), "{word}: {}", String::from_utf8_lossy(&ended.stderr));
+    };
+    for word in ["up", "status", "down"] {
+        verb(word).await;
+    }
+    assert!(!foreign.join("amb").exists());
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_written_up_says_what_to_change() {
+    let home = Home::new();
+    // A file where the directory should be: nobody makes one there, root neither.
+    fs_err::write(home.root.path().join(".local"), "").unwrap();
+    let mut up = home.command(&["up"]);
+    let ended = soon(up.env("XDG_RUNTIME_DIR", home.root.path().join("none")).output()).await.unwrap();
+    let words = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.code() == Some(1) && words.contains("HOME") && words.contains("cannot be made"), "{words}");
+}
