@@ -1,6 +1,7 @@
 //! `amb connect`: ask another agent for a connection.
 
-use amb_core::AgentName;
+use amb_core::suggest::nearest;
+use amb_core::{AgentName, Code, OfficeError};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -18,7 +19,18 @@ pub(crate) struct Connect {
 
 impl Connect {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let requested = office.open().await?.connect(&self.name, self.message).await?;
+        let mailbox = office.open().await?;
+        let requested = match mailbox.connect(&self.name, self.message).await {
+            Err(error) if error.code() == Code::NotFound => {
+                // The office tells nobody of strangers; of those that it lists one may be meant.
+                let listed = mailbox.agents().await.unwrap_or_default();
+                let near = nearest(self.name.as_str(), listed.iter().map(|agent| agent.name.as_str()));
+                let Some(near) = near else { return Err(error.into()) };
+                let detail = format!("no agent {:?}; did you mean {near:?}?", self.name.as_str());
+                return Err(OfficeError::new(Code::NotFound, detail).into());
+            }
+            requested => requested?,
+        };
         if output.json {
             return Ok(output.document(&requested)?);
         }

@@ -62,6 +62,8 @@ enum GroupVerb {
 impl Group {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(server) = &office.server else {
+            // Where there is no office at all, that is what to say.
+            office.root()?;
             let detail = "a directory has no groups; --server URL names an office that has";
             return Err(OfficeError::unsupported(detail).into());
         };

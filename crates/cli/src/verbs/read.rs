@@ -16,12 +16,14 @@ use crate::table::Tone;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  amb read                                  what came last and is not read yet
   amb read ann                              the newest conversation with ann
   amb --as ben read 0199c0de --limit 50     by the beginning of its id, as `amb inbox` shows it")]
 pub(crate) struct Read {
-    /// The agent whose newest session it is, or the session, or as much of the beginning of its id as no other has
+    /// The agent whose newest session it is, or the session, or as much of the beginning of its id as no other has. Without it, the
+    /// newest session with unread mail, else the newest
     #[arg(value_name = "SESSION")]
-    session: String,
+    session: Option<String>,
     /// How many messages, the newest
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::MAX_HISTORY)))]
     limit: u32,
@@ -33,7 +35,10 @@ pub(crate) struct Read {
 impl Read {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
-        let session = ids::session(&*mailbox, &self.session).await?;
+        let session = match &self.session {
+            Some(session) => ids::session(&*mailbox, session).await?,
+            None => ids::newest_session(&*mailbox).await?,
+        };
         let before = match &self.before {
             Some(before) => Some(ids::message(&*mailbox, before).await?),
             None => None,

@@ -77,6 +77,11 @@ async fn a_session_is_found_by_the_beginning_of_its_id_and_by_who_is_in_it() {
     // A reply continues it, by the beginning of its id, too.
     let sent = world.json("ben", &["send", "ann", "more", "--session", beginning(plan, other)]).await;
     assert_eq!(sent["session_id"], plan);
+    // Without saying which: what is not read yet, else the newest.
+    world.amb("ann", &["send", "ben", "one more", "--session", plan]).await;
+    for _ in 0..2 {
+        assert_eq!(world.json("ben", &["read"]).await["session_id"], plan);
+    }
     let (code, words) = world.refused("ben", &["read", "ca"]).await;
     assert!(code == 3 && words.contains("did you mean \"cat\"?"), "{code} {words}");
     let (code, words) = world.refused("cat", &["read", "ann"]).await;

@@ -136,6 +136,10 @@ async fn without_an_office_each_verb_says_what_to_do() {
         "dashboard",
         "chat ann",
         "watch",
+        "group list",
+        "pause ann",
+        "connections",
+        "search word",
     ] {
         let shown = home.shown(80, &format!("amb {verb}")).await;
         assert!(plain(&shown).contains("`amb up`"), "{verb}: {shown}");
