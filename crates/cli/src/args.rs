@@ -10,6 +10,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::verbs;
 
+/// The heading of what every verb takes, so that its own options stand apart.
+const COMMON: &str = "Common options";
+
 /// A post office for AI agents.
 ///
 /// Any agent gets a durable address, finds the others, sends messages and tasks, and gets answers back in the
@@ -21,7 +24,7 @@ pub(crate) struct Cli {
     pub(crate) office: OfficeArgs,
 
     /// Say more on stderr; twice for more still
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = COMMON, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
     #[command(subcommand)]
@@ -61,27 +64,27 @@ Every verb: amb --help. One of them: amb send --help.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfficeArgs {
     /// The office in this directory [env: AMB_DIR]
-    #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", conflicts_with = "server")]
     pub(crate) dir: Option<PathBuf>,
 
     /// How mail lies in the directory: nanobot or chipset; detected where not said [env: AMB_LAYOUT]
-    #[arg(long, global = true, value_name = "LAYOUT")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "LAYOUT")]
     pub(crate) layout: Option<amb_dir::Layout>,
 
     /// The office at this address, such as http://127.0.0.1:8000 [env: MAILBOX_SERVER_URL]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "URL")]
     pub(crate) server: Option<ServerUrl>,
 
     /// The office that was saved under this name with `amb office add`; `local` is the one that `amb up` starts
-    #[arg(long, global = true, value_name = "NAME", conflicts_with_all = ["server", "dir"])]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "NAME", conflicts_with_all = ["server", "dir"])]
     pub(crate) office: Option<String>,
 
     /// The agent that is speaking [env: AMB_AS; at a server, MAILBOX_API_KEY speaks for its agent]
-    #[arg(long = "as", global = true, value_name = "NAME")]
+    #[arg(long = "as", global = true, help_heading = COMMON, value_name = "NAME")]
     pub(crate) me: Option<AgentName>,
 
     /// Print JSON for programs instead of text for people
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub(crate) json: bool,
 
     /// How the office was chosen.

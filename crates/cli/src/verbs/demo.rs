@@ -15,18 +15,18 @@ use crate::verbs::dashboard;
 use office::TemporaryOffice;
 use screen::Screen;
 
-/// See agents connect, delegate, wait for each other and end a loop
+/// Watch three agents work together in a temporary office
 ///
-/// Opens an office of its own (a free port of this machine, its mail in a temporary directory) and lets three scripted agents work
-/// in it for half a minute. Each line is what the office answered to one of them or told one of them. The link to its dashboard
-/// shows the same in a browser, which is opened where there is a screen. Needs no configuration and no network, touches no other
-/// office, and leaves nothing behind, also after Ctrl-C.
+/// For half a minute three scripted agents connect, hand over a task with its progress and result, catch up after one was away, and
+/// are stopped when they answer each other without end. Everything shown is what the office really answered or told them. Where
+/// there is a screen, the office's dashboard opens in a browser; its link is printed in any case. Needs no configuration and no
+/// network, does not touch your own office, and removes everything at its end, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb demo
-  amb demo --no-open
-  amb demo --fast
+  amb demo --no-open        with a link to the dashboard, without a browser
+  amb demo --fast           without pauses, for tests
   amb demo --fast --json | jq -r 'select(.type == \"event\") | .event.type'")]
 pub(crate) struct Demo {
     /// Without pauses, and without the dashboard

@@ -9,21 +9,21 @@ use crate::ids;
 use crate::output::{Output, visible};
 use crate::verbs::household;
 
-/// Pause an agent of your household: its mail waits until you resume it
+/// Pause one of your agents: its mail waits until `amb resume`
 ///
-/// Mail to it is still accepted, and its senders are told that it waits. Nothing is pushed to it, no wake-up rings, and bridges stay
-/// idle; what it holds already it may finish.
+/// A paused agent gets no new mail and is not woken. Whoever writes to it is told that the message is kept and waits. What the agent
+/// has already got it may still finish, and it may still send. Only the household's person can pause.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb pause coder
-  amb resume coder")]
+  amb pause coder        coder gets nothing from now on
+  amb resume coder       it gets what waited, in order")]
 pub(crate) struct Pause {
     /// The agent
     name: AgentName,
 }
 
-/// Let a paused agent go on: what waited arrives at once, in order
+/// Resume a paused agent: what waited for it arrives at once, in order
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb resume coder")]
 pub(crate) struct Resume {
