@@ -160,6 +160,17 @@ pub(crate) fn visible(text: &str) -> String {
     amb_core::render::visible::line(text).into_owned()
 }
 
+/// Columns of a text in a terminal: two for each wide character of East Asia and each picture.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+fn columns_of(c: char) -> usize {
+    let is_wide = matches!(u32::from(c), 0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd);
+    1 + usize::from(is_wide)
+}
+
 /// Wraps text between words, with an indent from the second line on.
 pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     // Leading spaces stay, as in code.
@@ -167,7 +178,7 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut length = text.len() - words.len();
     let mut lines = " ".repeat(length);
     for (place, word) in words.split(' ').enumerate() {
-        let size = word.chars().count();
+        let size = self::width(word);
         if place > 0 && length + 1 + size > width {
             lines.push('\n');
             lines.extend(std::iter::repeat_n(' ', indent));
@@ -193,10 +204,15 @@ pub(crate) fn ago(then: Timestamp) -> String {
     }
 }
 
-/// The beginning of a text on one line, for tables.
+/// The beginning of a text on one line, for tables: at most so many columns, and a sign where it is cut.
 pub(crate) fn preview(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(most) {
+    let mut columns = 0;
+    let cut = line.char_indices().find(|(_, c)| {
+        columns += columns_of(*c);
+        columns > most
+    });
+    match cut {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -233,6 +249,7 @@ mod tests {
     fn long_lines_are_broken_between_words_and_set_in() {
         assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
         assert_eq!(wrapped("short", 8, 2), "short");
+        assert_eq!(wrapped("漢字 漢字", 8, 2), "漢字\n  漢字");
         assert_eq!(wrapped("", 8, 2), "");
         assert_eq!(wrapped("    let x = 1;", 20, 2), "    let x = 1;");
         assert_eq!(wrapped("http://127.0.0.1:8000/long x", 8, 0), "http://127.0.0.1:8000/long\nx");
@@ -242,5 +259,7 @@ mod tests {
     fn a_preview_is_one_line_and_says_when_it_is_cut() {
         assert_eq!(preview("a\n b\tc", 10), "a b c");
         assert_eq!(preview("äöü", 2), "äö…");
+        assert_eq!(preview("漢字 and", 5), "漢字 …", "wide characters take two columns");
+        assert_eq!(preview("漢字", 3), "漢…");
     }
 }

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::io::{AsyncReadExt, Stdin};
 use tokio::signal::unix::SignalKind;
 
-use crate::output::Output;
+use crate::output::{Output, width};
 use crate::table::terminal_width;
 
 const PROMPT: &str = "> ";
@@ -136,7 +136,7 @@ impl Typing {
     /// How many rows the cursor is below the prompt.
     fn rows(&self) -> usize {
         let columns = terminal_width().map_or(COLUMNS, usize::from).max(1);
-        (PROMPT.len() + self.shown().chars().map(columns_of).sum::<usize>() - 1) / columns
+        (PROMPT.len() + width(self.shown()) - 1) / columns
     }
 }
 
@@ -146,13 +146,6 @@ impl Drop for Typing {
         // Where it fails the terminal is gone.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
-}
-
-/// Columns of a character: two for the wide ones of East Asia and pictures.
-fn columns_of(c: char) -> usize {
-    let wide = matches!(u32::from(c), 0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f
-        | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd);
-    1 + usize::from(wide)
 }
 
 #[derive(Debug, PartialEq)]
