@@ -10,7 +10,17 @@ use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, json_of, trace_json};
 use crate::quota::Stored;
 use crate::row::{kind_text, rank};
-use crate::types::Agent;
+use crate::types::{Agent, AgentKey};
+
+/// One who gets a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Addressee {
+    pub(crate) agent: AgentKey,
+    /// Whether the sender is the person of this agent's household. Only the office says so, by [`Consent::marks_person`].
+    ///
+    /// [`Consent::marks_person`]: amb_core::consent::Consent::marks_person
+    pub(crate) from_person: bool,
+}
 
 /// Columns to insert for a message; JSON is text already.
 #[derive(Debug)]

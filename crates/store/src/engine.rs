@@ -21,7 +21,7 @@ pub(crate) use value::{Cell, Cells, FromRow, Row, Value, from_row, values};
 
 use crate::StoreError;
 use crate::budget::Budget;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::outgoing::OutgoingMessage;
@@ -135,7 +135,7 @@ pub trait Tx: Db {
 
     /// Adds a message to a session between two, and to the log of one of them, whose mailbox is locked. Returns its place
     /// there.
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: i64) -> Tried<Option<(AgentKey, u64)>>;
+    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>>;
 
     /// Sends a message to an agent, as a send does.
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()>;

@@ -17,18 +17,17 @@ use amb_core::{
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::columns::Addressee;
 use crate::error::Result;
 use crate::quota::Stored;
 use crate::types::{Crossing, Once, fold_subject, to_micros};
-use crate::{AgentKey, LogEntry, StoreError, Written, refusals, row};
+use crate::{LogEntry, StoreError, Written, refusals, row};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
 pub struct OutgoingMessage {
     pub(crate) id: Uuid,
     pub(crate) from: AgentName,
-    /// Whether its sender is the person of its recipient's household, known once that is looked up.
-    pub(crate) from_person: bool,
     pub(crate) to: AgentName,
     pub(crate) at: Timestamp,
     pub(crate) kind: Kind,
@@ -76,7 +75,7 @@ pub(crate) struct Placed {
     pub(crate) session: Uuid,
     pub(crate) subject: std::sync::Arc<str>,
     /// Its place in the log of each recipient; nowhere for a task that the office rejected.
-    pub(crate) copies: Vec<(AgentKey, u64)>,
+    pub(crate) copies: Vec<(Addressee, u64)>,
     pub(crate) task: Option<TaskRef>,
     /// For a task that the office rejected: why.
     pub(crate) reason: Option<String>,
@@ -95,9 +94,7 @@ impl OutgoingMessage {
             Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
             None => None,
         };
-        let mut draft = draft.noted();
-        // Only the office writes this name.
-        draft.metadata.remove(row::FROM_PERSON);
+        let draft = draft.noted();
         let parent = match (&draft.reply_to, &draft.relay_of) {
             (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),
             (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),
@@ -118,7 +115,6 @@ impl OutgoingMessage {
         let message = Self {
             id: amb_core::id::fresh_uuid(at),
             from: from.clone(),
-            from_person: false,
             to: draft.to,
             at,
             task_id: (draft.kind == Kind::Task).then(|| amb_core::id::fresh_uuid(at)),
@@ -175,11 +171,11 @@ impl OutgoingMessage {
     pub(crate) fn into_written(self, placed: Placed) -> Written<Sent> {
         let answer = self.sent(&placed);
         let reply_to = self.reply_to().map(Into::into);
-        let event = Event::NewMessage(NewMessage {
+        let event = NewMessage {
             session_id: placed.session.into(),
             subject: placed.subject.to_string(),
             from_agent: self.from,
-            from_person: self.from_person,
+            from_person: false,
             content: self.content,
             message_id: self.id.into(),
             created_at: self.at,
@@ -189,13 +185,16 @@ impl OutgoingMessage {
             task: placed.task,
             reply_to,
             correlation_id: self.correlation_id,
-        });
+        };
         let mut entries = placed.more;
         let mut copies = placed.copies.into_iter().peekable();
         let mut event = Some(event);
-        while let Some((agent, number)) = copies.next() {
+        while let Some((Addressee { agent, from_person }, number)) = copies.next() {
             let copy = if copies.peek().is_some() { event.clone() } else { event.take() };
-            entries.extend(copy.map(|event| LogEntry { agent, entry: Entry { event, cursor: number.into() } }));
+            entries.extend(copy.map(|copy| {
+                let event = Event::NewMessage(NewMessage { from_person, ..copy });
+                LogEntry { agent, entry: Entry { event, cursor: number.into() } }
+            }));
         }
         Written { answer, entries }
     }
@@ -245,13 +244,8 @@ impl OutgoingMessage {
         }
     }
 
-    /// Its metadata as JSON, with the office's mark, where it has any.
+    /// Its metadata as JSON, where it has any.
     pub(crate) fn metadata_json(&self) -> Result<Option<String>> {
-        if self.from_person {
-            let mut marked = self.metadata.clone();
-            marked.insert(row::FROM_PERSON.to_owned(), true.into());
-            return json(&marked).map(Some);
-        }
         if self.metadata.is_empty() { Ok(None) } else { json(&self.metadata).map(Some) }
     }
 

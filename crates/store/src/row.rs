@@ -7,7 +7,7 @@ use amb_core::draft::json_len;
 use amb_core::event::NewMessage;
 use amb_core::limits::{MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::message::text_of;
-use amb_core::{AgentName, AllowFrom, Card, CorrelationId, Kind, Message, Object, Part, Priority, Receipt, Timestamp};
+use amb_core::{AgentName, Card, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -15,23 +15,6 @@ use crate::StoreError;
 use crate::budget::Budget;
 use crate::engine::{FromRow, Row};
 use crate::error::Result;
-
-/// The name in kept metadata under which the office notes that a message is from the person of its recipient's household. It stands
-/// there so that plain mail needs no column for it; drafts that have it lose it, and what is shown has a field of its own instead.
-pub(crate) const FROM_PERSON: &str = "amb:from_person";
-
-/// Whether kept metadata has the office's mark.
-pub(crate) fn has_mark(metadata: Option<&str>) -> bool {
-    let marked = metadata.filter(|text| text.contains(FROM_PERSON)).and_then(|text| serde_json::from_str(text).ok());
-    marked.is_some_and(|marked: Object| marked.get(FROM_PERSON) == Some(&true.into()))
-}
-
-/// Kept metadata as it is shown.
-fn shown_metadata(metadata: Option<String>) -> Result<Object> {
-    let mut metadata: Object = parse(metadata)?.unwrap_or_default();
-    metadata.remove(FROM_PERSON);
-    Ok(metadata)
-}
 
 /// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
 #[derive(Debug, Clone)]
@@ -57,13 +40,18 @@ pub(crate) struct MessageRow {
     pub(crate) delivered_at: Option<Timestamp>,
     pub(crate) read_at: Option<Timestamp>,
     pub(crate) rung_at: Option<Timestamp>,
+    /// Whether it came as mail of the person of the recipient's household.
+    pub(crate) from_person: bool,
 }
 
-/// The columns of [`MessageRow`] but for the last three, which are when it was delivered, read, and its client rung for it; of `m`
-/// (messages), `s` (sessions), `f` and `t` (the agents it is from and to).
-pub(crate) const MESSAGE: &str =
-    "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind,
-    m.trace, m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata";
+/// The columns of [`MessageRow`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and its delivery.
+pub(crate) fn message_columns(delivery: &str) -> String {
+    format!(
+        "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
+         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata,
+         {delivery}.delivered_at, {delivery}.read_at, {delivery}.rung_at, {delivery}.from_person"
+    )
+}
 
 impl FromRow for MessageRow {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
@@ -88,18 +76,19 @@ impl FromRow for MessageRow {
             delivered_at: row.take()?,
             read_at: row.take()?,
             rung_at: row.take()?,
+            from_person: row.take::<Option<bool>>()?.unwrap_or_default(),
         })
     }
 }
 
 impl MessageRow {
-    /// The message, whole. A callback is for the agent that set it alone.
+    /// The message, whole. A callback is for the agent that set it alone, and the person's mark for whom the message came to.
     pub(crate) fn message(self, viewer: &AgentName) -> Result<Message> {
         let from = name(&self.from)?;
         let callback = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
         Ok(Message {
             id: self.id.into(),
-            from_person: has_mark(self.metadata.as_deref()),
+            from_person: self.from_person && from != *viewer,
             to: name(&self.to)?,
             sent_at: self.at,
             kind: kind(self.kind.as_deref())?,
@@ -120,7 +109,7 @@ impl MessageRow {
             callback,
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
-            metadata: shown_metadata(self.metadata)?,
+            metadata: parse(self.metadata)?.unwrap_or_default(),
         })
     }
 
@@ -140,7 +129,7 @@ impl MessageRow {
             session_id: self.session.into(),
             subject: self.subject,
             from_agent: name(&self.from)?,
-            from_person: has_mark(self.metadata.as_deref()),
+            from_person: self.from_person,
             content,
             message_id: self.id.into(),
             created_at: self.at,
@@ -176,6 +165,8 @@ impl MessageRow {
 pub(crate) struct ViewRow {
     pub(crate) id: Uuid,
     pub(crate) sender: AgentName,
+    /// Whether it came to the viewer as mail of the person of its household.
+    pub(crate) from_person: bool,
     pub(crate) at: Timestamp,
     pub(crate) is_read: bool,
     pub(crate) priority: i64,
@@ -210,13 +201,12 @@ impl ViewRow {
     }
 
     pub(crate) fn view(mut self, shape: Shape) -> Result<MessageView> {
-        let from_person = has_mark(self.metadata.as_deref());
         let truncated = shape == Shape::Preview && self.cut();
         let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(MessageView {
             id: self.id.into(),
             sender_name: self.sender,
-            from_person,
+            from_person: self.from_person,
             content,
             created_at: self.at,
             is_read: self.is_read,
@@ -227,7 +217,7 @@ impl ViewRow {
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
             callback: parse(self.callback)?,
-            metadata: shown_metadata(self.metadata)?,
+            metadata: parse(self.metadata)?.unwrap_or_default(),
             truncated,
         })
     }
@@ -314,18 +304,6 @@ impl FromRow for Card {
             max_concurrent_tasks: u32::try_from(row.take::<i64>()?).unwrap_or(0),
         })
     }
-}
-
-/// Of members, each with its `allow_from`, those who hear a sender.
-pub(crate) fn who_hear(members: Vec<(i64, String)>, sender: &AgentName) -> Result<Vec<i64>> {
-    let mut hearing = Vec::with_capacity(members.len());
-    for (agent, allow_from) in members {
-        let allow_from: AllowFrom = parse(Some(allow_from))?.unwrap_or_default();
-        if allow_from.allows_in_any_case(sender) {
-            hearing.push(agent);
-        }
-    }
-    Ok(hearing)
 }
 
 /// JSON that we wrote.

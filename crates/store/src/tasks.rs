@@ -137,7 +137,7 @@ impl Update {
             callback,
             content: Cow::Owned(self.content.clone()),
             parts: None,
-            metadata: self.from_person.then(|| json(&serde_json::json!({ row::FROM_PERSON: true }))).transpose()?,
+            metadata: None,
         })
     }
 

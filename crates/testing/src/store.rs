@@ -15,6 +15,7 @@ pub mod household;
 pub mod keeping;
 pub mod log;
 pub mod mail;
+pub mod person;
 pub mod quotas;
 pub mod races;
 pub mod receipts;
@@ -221,7 +222,6 @@ macro_rules! store_conformance {
                 a_household_is_founded_once_and_its_members_write_without_a_code,
                 a_wrong_token_registers_nobody,
                 the_person_is_made_once_with_the_owners_token,
-                mail_of_the_person_is_marked_by_the_office_alone,
                 an_agent_that_is_registered_joins_later,
                 a_revoked_machine_is_out_at_once,
                 members_leave_and_are_removed,
@@ -232,6 +232,14 @@ macro_rules! store_conformance {
                 groups_of_a_household_end_for_who_leaves_it,
                 nobody_writes_to_itself,
                 after_a_machine_was_revoked_no_send_gets_through,
+            ]
+            person: [
+                mail_of_the_person_is_marked_by_the_office_alone,
+                no_metadata_is_the_persons_mark,
+                a_preview_keeps_the_mark_beside_long_metadata,
+                in_a_group_the_mark_is_for_the_persons_own_household,
+                the_mark_says_what_was_so_when_the_mail_was_sent,
+                the_persons_task_is_marked_for_whom_it_is_given_to_next,
             ]
             stepping_in: [
                 a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed,

@@ -124,7 +124,7 @@ pub(super) const TABLES: [Table; 21] = [
             "deliveries",
             &["message_id", "agent_id"],
             "agent_id number, number number, priority small, delivered_at instant, read_at instant,
-             lease_until instant, rung_at instant",
+             lease_until instant, rung_at instant, from_person flag",
         )
     },
     Table {

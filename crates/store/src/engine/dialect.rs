@@ -183,9 +183,9 @@ pub(crate) const SQLITE: Dialect = Dialect {
     },
     log: |condition, order| {
         format!(
-            "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at FROM deliveries
+            "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at, from_person FROM deliveries
              WHERE agent_id = $1 AND {condition}
-             UNION ALL SELECT number, NULL, event, NULL, NULL, NULL FROM events
+             UNION ALL SELECT number, NULL, event, NULL, NULL, NULL, NULL FROM events
              WHERE agent_id = $1 AND {condition} {order}"
         )
     },
@@ -308,7 +308,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     log_head: |agent| format!("coalesce((SELECT head FROM mailboxes WHERE agent_id = {agent}), 0)"),
     log: |condition, order| {
         format!(
-            "SELECT number, session_id, seq, event, delivered_at, read_at, rung_at FROM entries
+            "SELECT number, session_id, seq, event, delivered_at, read_at, rung_at, from_person FROM entries
              WHERE agent_id = $1 AND {condition} {order}"
         )
     },

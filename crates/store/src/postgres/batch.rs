@@ -21,13 +21,13 @@ use known::{Known, Peer, Session};
 use super::transact::InUse;
 use super::write::{Heads, NewTask, Pages, Retimed, To};
 use crate::StoreError;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, json};
 use crate::quota::Account;
 use crate::tasks::Update;
-use crate::types::{Agent, LogEntry};
+use crate::types::{Agent, AgentKey, LogEntry};
 
 /// What became of a message.
 #[derive(Debug)]
@@ -203,8 +203,9 @@ impl Known {
         };
         check_open(session.ended_by.as_deref())?;
         // By the name that it has: traces and answers know no other.
+        let message = OutgoingMessage { to: peer.name.clone(), ..message.clone() };
         let from_person = self.consent_with(caller, peer).marks_person(caller.person);
-        let message = OutgoingMessage { to: peer.name.clone(), from_person, ..message.clone() };
+        let to = Addressee { agent: AgentKey(peer.id), from_person };
         let mut placed = Placed {
             session: session.public_id,
             subject: session.subject.clone(),
@@ -217,11 +218,11 @@ impl Known {
         match task {
             Some((state, reason)) => {
                 placed.reason = reason.as_ref().map(RejectReason::to_string);
-                self.place_task(caller, peer, session, &message, state, &hop, &mut placed, heads, pages)?;
+                self.place_task(caller, (peer, to), session, &message, state, &hop, &mut placed, heads, pages)?;
             }
             None => {
                 let columns = Columns::new(caller, &message, &hop, None)?;
-                placed.copies = pages.post(heads, session.id, columns, To::One(peer.id));
+                placed.copies = pages.post(heads, session.id, columns, To::One(to));
             }
         }
         Ok(Outcome::Placed(Box::new((message, placed))))
@@ -232,7 +233,7 @@ impl Known {
     fn place_task(
         &self,
         caller: &Agent,
-        peer: &Peer,
+        (peer, to): (&Peer, Addressee),
         session: &Session,
         message: &OutgoingMessage,
         state: TaskState,
@@ -246,7 +247,7 @@ impl Known {
         };
         let post = Columns::new(caller, message, hop, Some(json(&task)?))?;
         let callback = post.callback.clone();
-        let to = if placed.reason.is_none() { To::One(peer.id) } else { To::Nobody(peer.id) };
+        let to = if placed.reason.is_none() { To::One(to) } else { To::Nobody(peer.id) };
         placed.copies = pages.post(heads, session.id, post, to);
         pages.task(NewTask {
             id,
@@ -266,8 +267,9 @@ impl Known {
             let update = Update::new(task.clone(), message.id, Some(&reason), message.at);
             // Charged to who asked for it: else one agent could fill up another's account.
             let columns = update.columns(&peer.name, peer.id, caller.key.0, hop.clone(), callback)?;
-            let copies = pages.post(heads, session.id, columns, To::One(caller.key.0));
-            placed.more.extend(copies.into_iter().map(|(agent, number)| {
+            let to = Addressee { agent: caller.key, from_person: false };
+            let copies = pages.post(heads, session.id, columns, To::One(to));
+            placed.more.extend(copies.into_iter().map(|(Addressee { agent, .. }, number)| {
                 let event = update.clone().event(peer.name.clone(), session.public_id, &session.subject);
                 LogEntry { agent, entry: Entry { event: Event::NewMessage(event), cursor: number.into() } }
             }));

@@ -15,7 +15,7 @@ use super::error::{failed, unavailable};
 use super::transact::{InUse, PATIENCE, transact};
 use super::write::{Heads, Pages, To};
 use super::{PostgresStore, deliveries, groups, replicas};
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::{
     Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read,
     Row, Tried, Tx, Value, Visit, Write, values,
@@ -171,8 +171,9 @@ impl Tx for PgTx<'_> {
         at
     }
 
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: i64) -> Tried<Option<(AgentKey, u64)>> {
-        Ok(self.pages.post(&mut self.heads, session, message, To::One(to)).first().copied())
+    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
+        let copies = self.pages.post(&mut self.heads, session, message, To::One(to));
+        Ok(copies.first().map(|(_, number)| *number))
     }
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {

@@ -35,10 +35,10 @@ pub(super) async fn send(
     // Under the locks: whoever left or blocked the sender before is not written to.
     group_of(tx, &message.to, me).await?;
     let members = audience(&mut Reading(tx), group, caller).await?;
-    if members.iter().any(|member| !heads.holds(*member)) {
+    if members.iter().any(|member| !heads.holds(member.agent.0)) {
         return Err(Failed::changed());
     }
-    let mut agents = members.clone();
+    let mut agents: Vec<i64> = members.iter().map(|member| member.agent.0).collect();
     agents.push(me);
     if let Some(once) = &message.once
         && let Some((hash, sent)) = batch::answer_before(tx, me, &once.key).await?
@@ -116,7 +116,8 @@ async fn lock_audience(
     held: Option<&Heads>,
 ) -> Result<(i64, Heads), Failed> {
     let group = group_of(tx, name, caller.key.0).await?;
-    let mut agents = audience(&mut Reading(tx), group, caller).await?;
+    let members = audience(&mut Reading(tx), group, caller).await?;
+    let mut agents: Vec<i64> = members.iter().map(|member| member.agent.0).collect();
     agents.push(caller.key.0);
     // A mailbox that is locked after others would be out of order.
     if held.is_some_and(|held| agents.iter().any(|agent| !held.holds(*agent))) {

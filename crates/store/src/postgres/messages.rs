@@ -10,7 +10,7 @@ use super::engine::Reading;
 use crate::engine::{Failed, POSTGRES, Query, SqlOf, Value};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
-use crate::row::{MESSAGE, MessageRow};
+use crate::row::{MessageRow, message_columns};
 use crate::types::Agent;
 
 /// A message, and who it went from and to.
@@ -53,7 +53,7 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
     }
     let sql = FIND.get(&POSTGRES, |_| {
         format!(
-            "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, m.sender_id, m.session_id, m.recipient_id, m.delivery_number,
+            "SELECT {}, m.sender_id, m.session_id, m.recipient_id, m.delivery_number,
                     (SELECT string_agg(c.agent_id || ' ' || c.number, ',') FROM copies c
                      WHERE c.message_public_id = m.public_id)
              FROM messages m
@@ -61,7 +61,8 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
              JOIN agents f ON f.id = m.sender_id
              LEFT JOIN agents t ON t.id = m.recipient_id
              LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number
-             WHERE m.public_id = ANY($1)"
+             WHERE m.public_id = ANY($1)",
+            message_columns("e")
         )
     });
     let rows: Vec<(MessageRow, Sides)> = Reading(client).rows(sql, &[Value::Ids(ids)]).await?;

@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::transact::PATIENCE;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::json;
@@ -106,9 +106,9 @@ pub(super) struct Pages {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum To<'a> {
     /// The other member of its session.
-    One(i64),
+    One(Addressee),
     /// These members of its group.
-    Group(&'a [i64]),
+    Group(&'a [Addressee]),
     /// Nobody: it stays in the session of the sender and this agent, and no log tells of it.
     Nobody(i64),
 }
@@ -160,6 +160,7 @@ struct Deliveries {
     session: Vec<i64>,
     ord: Vec<i64>,
     priority: Vec<i16>,
+    from_person: Vec<Option<bool>>,
 }
 
 #[derive(Debug, Default)]
@@ -171,7 +172,7 @@ struct Events {
 }
 
 /// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given. A message
-/// that was overtaken on its way here by one that is in its session already takes the time of that one ($24 is how far apart
+/// that was overtaken on its way here by one that is in its session already takes the time of that one ($25 is how far apart
 /// two such can be; a clock that goes back further was set, and is believed); those of this batch are in order. What senders
 /// have stored is counted behind the locks of all sessions, by agent. Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
@@ -182,13 +183,13 @@ WITH incoming AS (
     AS l (session_id, ord, public_id, sender_id, recipient_id, delivery_number, created_at, priority, ttl, kind, trace,
           reply_to, correlation_id, task, callback, content, parts, metadata)
 ), copies AS (
-    SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::smallint[])
-    AS c (agent_id, number, session_id, ord, priority)
+    SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::smallint[], $24::boolean[])
+    AS c (agent_id, number, session_id, ord, priority, from_person)
 ), locked AS MATERIALIZED (
     SELECT id, last_seq, last_at FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
 ), placed AS MATERIALIZED (
     SELECT l.*, k.last_seq + l.ord AS seq,
-           CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $24::bigint * interval '1 microsecond'
+           CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $25::bigint * interval '1 microsecond'
                 THEN k.last_at ELSE l.created_at END AS at
     FROM incoming l JOIN locked k ON k.id = l.session_id
 ), moved AS (
@@ -202,8 +203,8 @@ WITH incoming AS (
            correlation_id, task, callback, content, parts, metadata
     FROM placed
 ), delivered AS (
-    INSERT INTO entries (agent_id, number, session_id, seq, priority)
-    SELECT c.agent_id, c.number, c.session_id, k.last_seq + c.ord, c.priority
+    INSERT INTO entries (agent_id, number, session_id, seq, priority, from_person)
+    SELECT c.agent_id, c.number, c.session_id, k.last_seq + c.ord, c.priority, c.from_person
     FROM copies c JOIN locked k ON k.id = c.session_id
 ), counted AS (
     UPDATE session_members b SET unread = b.unread + c.n
@@ -214,7 +215,7 @@ WITH incoming AS (
     FROM (SELECT agent_id, max(number) AS head FROM copies GROUP BY agent_id) c WHERE m.agent_id = c.agent_id
 ), charged AS (
     INSERT INTO usage AS u (agent_id, messages, bytes)
-    SELECT * FROM unnest($25::bigint[], $26::bigint[], $27::bigint[]) AS c (agent_id, messages, bytes)
+    SELECT * FROM unnest($26::bigint[], $27::bigint[], $28::bigint[]) AS c (agent_id, messages, bytes)
     WHERE (SELECT count(*) FROM placed) > 0 ORDER BY c.agent_id
     ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages, bytes = u.bytes + excluded.bytes
 )
@@ -238,7 +239,7 @@ impl Pages {
         session: i64,
         post: Columns<'_>,
         to: To<'_>,
-    ) -> Vec<(AgentKey, u64)> {
+    ) -> Vec<(Addressee, u64)> {
         let (ord, latest) = self.places.entry(session).or_insert((0, post.at));
         *ord += 1;
         *latest = post.at.max(*latest);
@@ -248,24 +249,25 @@ impl Pages {
         }
         let mut copies = Vec::with_capacity(1);
         let (recipient, number) = match to {
-            To::One(agent) => (Some(agent), heads.next(agent)),
+            To::One(to) => {
+                let number = heads.next(to.agent.0);
+                if let Some(number) = number {
+                    copies.push((to, self.deliver(to, number, session, ord, post.priority)));
+                }
+                (Some(to.agent.0), number)
+            }
             To::Nobody(agent) => (Some(agent), None),
-            To::Group(agents) => {
-                for agent in agents {
-                    let Some(number) = heads.next(*agent) else { continue };
-                    self.deliver(*agent, number, session, ord, post.priority);
+            To::Group(members) => {
+                for to in members {
+                    let Some(number) = heads.next(to.agent.0) else { continue };
                     self.copies.0.push(post.id);
-                    self.copies.1.push(*agent);
+                    self.copies.1.push(to.agent.0);
                     self.copies.2.push(number);
-                    copies.push((AgentKey(*agent), u64::try_from(number).unwrap_or(0)));
+                    copies.push((*to, self.deliver(*to, number, session, ord, post.priority)));
                 }
                 (None, None)
             }
         };
-        if let (Some(agent), Some(number)) = (recipient, number) {
-            self.deliver(agent, number, session, ord, post.priority);
-            copies.push((AgentKey(agent), u64::try_from(number).unwrap_or(0)));
-        }
         *self.charges.entry(post.payer).or_default() += post.stored(copies.len());
         let m = &mut self.messages;
         m.session.push(session);
@@ -289,13 +291,15 @@ impl Pages {
         copies
     }
 
-    fn deliver(&mut self, agent: i64, number: i64, session: i64, ord: i64, priority: i16) {
+    fn deliver(&mut self, to: Addressee, number: i64, session: i64, ord: i64, priority: i16) -> u64 {
         let d = &mut self.deliveries;
-        d.agent.push(agent);
+        d.agent.push(to.agent.0);
         d.number.push(number);
         d.session.push(session);
         d.ord.push(ord);
         d.priority.push(priority);
+        d.from_person.push(to.from_person.then_some(true));
+        u64::try_from(number).unwrap_or(0)
     }
 
     /// One of the messages has waited here since then, and may have been overtaken by all that was written meanwhile.
@@ -386,7 +390,7 @@ impl Pages {
         let payers: Vec<i64> = self.charges.keys().copied().collect();
         let (messages, bytes): (Vec<i64>, Vec<i64>) =
             self.charges.values().map(|more| (more.messages, more.bytes)).unzip();
-        let columns: [&(dyn ToSql + Sync); 27] = [
+        let columns: [&(dyn ToSql + Sync); 28] = [
             &m.session,
             &m.ord,
             &m.public_id,
@@ -410,6 +414,7 @@ impl Pages {
             &d.session,
             &d.ord,
             &d.priority,
+            &d.from_person,
             &overtaken,
             &payers,
             &messages,

@@ -16,7 +16,7 @@ use super::send::Outcome;
 use super::writer::WriteTx;
 use super::{SqliteStore, keys};
 use crate::StoreError;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::{
     Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE,
     Tried, Tx, Value, Visit, Write,
@@ -159,9 +159,9 @@ impl Tx for WriteTx {
         self.newest.stamp(at)
     }
 
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: i64) -> Tried<Option<(AgentKey, u64)>> {
+    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
         let (_, copies) = self.append_message(session, message, &[to])?;
-        Ok(copies.first().copied())
+        Ok(copies.first().map(|(_, number)| *number))
     }
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {

@@ -13,6 +13,7 @@ use super::error::failed;
 use super::plans::Prepared;
 use super::send::Outcome;
 use super::writer::WriteTx;
+use crate::columns::Addressee;
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, Subject, no_session};
 use crate::types::Agent;
@@ -20,11 +21,11 @@ use crate::verbs::group_named;
 
 impl WriteTx {
     /// Those who get a message in a group's session are members of it, and so is its sender.
-    pub(super) fn enter_session(&self, session: i64, members: &[i64], sender: i64) -> Result<()> {
-        for member in members.iter().chain([&sender]) {
+    pub(super) fn enter_session(&self, session: i64, members: &[Addressee], sender: i64) -> Result<()> {
+        for member in members.iter().map(|to| to.agent.0).chain([sender]) {
             self.db
                 .prepared("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
-                .and_then(|mut insert| insert.execute([*member, session]))
+                .and_then(|mut insert| insert.execute([member, session]))
                 .map_err(failed)?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::error::failed;
 use super::keys::number_of;
 use super::plans::Prepared;
 use super::writer::WriteTx;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::SQLITE;
 use crate::error::Result;
 use crate::outgoing::json;
@@ -52,8 +52,8 @@ impl WriteTx {
         &mut self,
         session: i64,
         message: Columns<'_>,
-        recipients: &[i64],
-    ) -> Result<(i64, Vec<(AgentKey, u64)>)> {
+        recipients: &[Addressee],
+    ) -> Result<(i64, Vec<(Addressee, u64)>)> {
         let stored = message.stored(recipients.len());
         let row = self
             .db
@@ -84,19 +84,22 @@ impl WriteTx {
             .map_err(failed)?;
         self.changed.agent(message.sender);
         let mut copies = Vec::with_capacity(recipients.len());
-        for agent in recipients {
-            copies.push((AgentKey(*agent), number_of(self.deliver(*agent, session, row, message.priority)?)));
+        for to in recipients {
+            copies.push((*to, number_of(self.deliver(*to, session, row, message.priority)?)));
         }
         self.charge(message.payer, stored)?;
         Ok((row, copies))
     }
 
     /// Appends a message to an agent's log. Returns its number there.
-    fn deliver(&mut self, agent: i64, session: i64, message: i64, priority: i16) -> Result<i64> {
+    fn deliver(&mut self, to: Addressee, session: i64, message: i64, priority: i16) -> Result<i64> {
+        let Addressee { agent: AgentKey(agent), from_person } = to;
         let number = self.next_number(agent)?;
         self.db
-            .prepared("INSERT INTO deliveries (message_id, agent_id, number, priority) VALUES (?1, ?2, ?3, ?4)")
-            .and_then(|mut insert| insert.execute(params![message, agent, number, priority]))
+            .prepared(
+                "INSERT INTO deliveries (message_id, agent_id, number, priority, from_person) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )
+            .and_then(|mut insert| insert.execute(params![message, agent, number, priority, from_person.then_some(1)]))
             .map_err(failed)?;
         self.number_given(agent, number);
         self.db

@@ -9,7 +9,7 @@ use super::error::failed;
 use super::plans::Prepared;
 use crate::engine::{FromRow, Row, SQLITE, SqlOf, from_row, values};
 use crate::error::Result;
-use crate::row::{MESSAGE, MessageRow};
+use crate::row::{MessageRow, message_columns};
 
 /// Whether the message of this alias was delivered to nobody.
 macro_rules! undelivered {
@@ -51,13 +51,14 @@ static FIND: SqlOf = SqlOf::new();
 pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
     let sql = FIND.get(&SQLITE, |_| {
         format!(
-            "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, m.id, m.session_id, m.sender_id, s.group_id
+            "SELECT {}, m.id, m.session_id, m.sender_id, s.group_id
              FROM messages m
              JOIN sessions s ON s.id = m.session_id
              JOIN agents f ON f.id = m.sender_id
              LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
              LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id
-             WHERE m.public_id = $1"
+             WHERE m.public_id = $1",
+            message_columns("e")
         )
     });
     let mut found = None;

@@ -15,7 +15,7 @@ use super::error::failed;
 use super::messages::{self, Found};
 use super::plans::Prepared;
 use super::writer::WriteTx;
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Parent, Placed, json, json_of, no_session};
 use crate::refusals;
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
 pub(super) enum To {
     Agent(Peer),
     /// A group that the sender is in: its row, and the members who get the message.
-    Group(i64, Vec<i64>),
+    Group(i64, Vec<Addressee>),
 }
 
 impl To {
@@ -66,7 +66,6 @@ impl WriteTx {
             To::Agent(peer) => {
                 // By the name that it has: traces and answers know no other.
                 message.to = peer.name.clone();
-                message.from_person = caller.person && self.consent(me, peer.id)?.marks_person(true);
                 self.place(caller, &message, &to)?
             }
             To::Group(..) => self.guarded(|tx| tx.place(caller, &message, &to))?,
@@ -146,9 +145,12 @@ impl WriteTx {
         // One that was just made is open, so nothing was written yet.
         check_open(session.ended_by.as_deref())?;
         let rejected = matches!(task, Some((_, Some(_))));
-        let recipients: &[i64] = match to {
+        let recipients: &[Addressee] = match to {
             To::Agent(_) if rejected => &[],
-            To::Agent(peer) => &[peer.id],
+            To::Agent(peer) => &[Addressee {
+                agent: AgentKey(peer.id),
+                from_person: caller.person && self.consent(me, peer.id)?.marks_person(true),
+            }],
             To::Group(_, members) => {
                 self.enter_session(session.id, members, me)?;
                 members
@@ -255,10 +257,11 @@ impl WriteTx {
     ) -> Result<Vec<LogEntry>> {
         let me = caller.key.0;
         let columns = update.columns(&peer.name, peer.id, me, hop, json_of(message.callback.as_ref())?)?;
-        let (_, copies) = self.append_message(session.id, columns, &[me])?;
+        let to = Addressee { agent: caller.key, from_person: false };
+        let (_, copies) = self.append_message(session.id, columns, &[to])?;
         let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));
-        let told = |(agent, number): (AgentKey, u64)| LogEntry {
-            agent,
+        let told = |(to, number): (Addressee, u64)| LogEntry {
+            agent: to.agent,
             entry: Entry { event: event.clone(), cursor: number.into() },
         };
         Ok(copies.into_iter().map(told).collect())

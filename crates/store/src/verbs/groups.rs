@@ -1,18 +1,20 @@
 //! Groups: who is in them. A group is written to by its name, as an agent is, by its members: `send` with the group's name
 //! as `to`. The session is the group's of that subject; each other member gets a copy, with a receipt of its own.
 
+use amb_core::consent::Consent;
 use amb_core::doc::{Group, GroupMember};
-use amb_core::{AgentName, Timestamp};
+use amb_core::{AgentName, AllowFrom, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::agents::{agent_named, is_taken};
 use super::connections::consent;
 use super::once::once;
+use crate::columns::Addressee;
 use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
-use crate::types::{Agent, Written, to_micros};
+use crate::types::{Agent, AgentKey, Written, to_micros};
 use crate::{refusals, row};
 
 /// Groups and their members.
@@ -108,14 +110,24 @@ pub(crate) async fn joined(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tri
 }
 
 /// The other members, without those who blocked the sender or whose `allow_from` excludes it.
-pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tried<Vec<i64>> {
-    let sql = "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
+pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tried<Vec<Addressee>> {
+    let sql = "SELECT g.agent_id, a.allow_from,
+                      coalesce(a.household_id = (SELECT o.household_id FROM agents o WHERE o.id = $2), FALSE)
+               FROM group_members g JOIN agents a ON a.id = g.agent_id
                WHERE g.group_id = $1 AND g.joined AND g.agent_id <> $2
                AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = $2
                                AND c.status = 'BLOCKED')
                ORDER BY g.agent_id";
-    let members = db.rows(sql, values![group, sender.key.0]).await?;
-    Ok(row::who_hear(members, &sender.name)?)
+    let members: Vec<(i64, String, bool)> = db.rows(sql, values![group, sender.key.0]).await?;
+    let mut hearing = Vec::with_capacity(members.len());
+    for (agent, allow_from, same_household) in members {
+        let allow_from: AllowFrom = row::parse(Some(allow_from))?.unwrap_or_default();
+        if allow_from.allows_in_any_case(&sender.name) {
+            let consent = Consent { same_household, ..Consent::default() };
+            hearing.push(Addressee { agent: AgentKey(agent), from_person: consent.marks_person(sender.person) });
+        }
+    }
+    Ok(hearing)
 }
 
 /// The group of this name, which must be the caller's.

@@ -55,8 +55,8 @@ impl<E: Engine> Sessions for E {}
 /// that of its sender in a group, `texts` are callback, content, parts and metadata.
 pub(super) fn line_columns(dialect: &Dialect, name: &str, texts: &str) -> String {
     format!(
-        "m.public_id, {}, m.sender_id, {name}, {}, e.read_at, m.created_at, m.kind, m.priority, m.reply_to,
-         m.correlation_id, m.task, {texts}",
+        "m.public_id, {}, m.sender_id, {name}, {}, e.read_at, e.from_person, m.created_at, m.kind, m.priority,
+         m.reply_to, m.correlation_id, m.task, {texts}",
         dialect.place, dialect.delivery
     )
 }
@@ -75,6 +75,7 @@ impl Line {
         let Some(id) = row.take()? else { return Ok(None) };
         let (place, sender, name): (_, i64, Option<String>) = (row.take()?, row.take()?, row.take()?);
         let (delivery, read_at): (Option<i64>, Option<Timestamp>) = (row.take()?, row.take()?);
+        let from_person: Option<bool> = row.take()?;
         let mine = sender == viewer.key.0;
         let unread = delivery.filter(|_| read_at.is_none() && !mine);
         let mut view = ViewRow {
@@ -84,6 +85,7 @@ impl Line {
                 Some(name) => row::name(&name)?,
                 None => other.clone(),
             },
+            from_person: !mine && from_person.unwrap_or_default(),
             is_read: read_at.is_some(),
             at: row.take()?,
             kind: row.take()?,

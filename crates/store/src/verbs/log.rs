@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::engine::{Db, Engine, FromRow, Look, Query, Row, Tried, read, values};
 use crate::error::Result;
 use crate::resume::{HandedOver, LOOKED_AT};
-use crate::row::{MESSAGE, MessageRow};
+use crate::row::{MessageRow, message_columns};
 use crate::types::AgentKey;
 use crate::verbs::HouseholdKey;
 
@@ -112,10 +112,11 @@ impl FromRow for SizedEntry {
 async fn entries(db: &mut dyn Db, agent: i64, since: i64, limit: i64) -> Tried<Vec<Entry>> {
     let dialect = db.dialect();
     let sql = format!(
-        "SELECT n.number, n.event, {MESSAGE}, n.delivered_at, n.read_at, n.rung_at FROM ({}) n {}
+        "SELECT n.number, n.event, {} FROM ({}) n {}
          LEFT JOIN sessions s ON s.id = m.session_id
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = $1 ORDER BY n.number",
+        message_columns("n"),
         (dialect.log)(&format!("number > $2 AND number <= {SHOWN}"), "ORDER BY number LIMIT $3"),
         dialect.join_message
     );

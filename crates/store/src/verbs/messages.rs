@@ -13,7 +13,7 @@ use crate::engine::{Db, Dialect, Engine, Look, Query, Tried, Value, from_row, re
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
-use crate::row::{MESSAGE, MessageRow};
+use crate::row::{MessageRow, message_columns};
 use crate::types::Agent;
 
 /// Looking at mail without marking it.
@@ -62,13 +62,15 @@ pub(super) fn select(db: &dyn Db, rest: &str) -> String {
 fn select_from(db: &dyn Db, from: &str, rest: &str) -> String {
     let dialect = db.dialect();
     format!(
-        "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, {}, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
+        "SELECT {}, {}, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
          FROM {from}
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
          {} {rest}",
-        dialect.place, dialect.join_delivery
+        message_columns("e"),
+        dialect.place,
+        dialect.join_delivery
     )
 }
 
@@ -76,12 +78,14 @@ fn select_from(db: &dyn Db, from: &str, rest: &str) -> String {
 pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
     let dialect = db.dialect();
     format!(
-        "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, {column} FROM {}
+        "SELECT {}, {column} FROM {}
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          JOIN agents t ON t.id = e.agent_id
          WHERE e.agent_id = $1 AND {} AND {condition}",
-        dialect.deliveries, dialect.is_mail
+        message_columns("e"),
+        dialect.deliveries,
+        dialect.is_mail
     )
 }
 
@@ -161,7 +165,11 @@ impl Found {
         let receipts = match self.recipient {
             Some(_) if self.delivered => vec![row.receipt()?],
             Some(_) => Vec::new(),
-            None => group_receipts(db, &row, only).await?,
+            None => {
+                let copies = group_copies(db, &row, only).await?;
+                row.from_person = only.is_some() && copies.iter().any(|(_, from_person)| *from_person);
+                copies.into_iter().map(|(receipt, _)| receipt).collect()
+            }
         };
         if row.to.is_empty() {
             row.to = viewer.to_string();
@@ -170,18 +178,21 @@ impl Found {
     }
 }
 
-/// A recipient, and when it got a message, read it, and was rung for it.
-type Moments = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>);
+/// A recipient; when it got a message, read it, and was rung for it; whether it got it as mail of its household's person.
+type Copied = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, Option<bool>);
 
-async fn group_receipts(db: &mut dyn Db, message: &MessageRow, only: Option<i64>) -> Tried<Vec<Receipt>> {
+/// The receipts of a group's message, or that of one agent alone, each with whether that copy has the person's mark.
+async fn group_copies(db: &mut dyn Db, message: &MessageRow, only: Option<i64>) -> Tried<Vec<(Receipt, bool)>> {
     let sql = format!(
-        "SELECT a.name, e.delivered_at, e.read_at, e.rung_at FROM {} JOIN agents a ON a.id = e.agent_id
+        "SELECT a.name, e.delivered_at, e.read_at, e.rung_at, e.from_person FROM {} JOIN agents a ON a.id = e.agent_id
          WHERE e.message = $1 AND (CAST($2 AS bigint) IS NULL OR e.agent_id = $2) ORDER BY a.name",
         db.dialect().group_deliveries
     );
-    let found: Vec<Moments> = db.rows(&sql, values![message.id, only]).await?;
-    let receipt = |(name, delivered, read, rung): Moments| Receipt::of(name, message.at, delivered, read).rung(rung);
-    Ok(found.into_iter().map(receipt).collect())
+    let found: Vec<Copied> = db.rows(&sql, values![message.id, only]).await?;
+    let copy = |(name, delivered, read, rung, from_person): Copied| {
+        (Receipt::of(name, message.at, delivered, read).rung(rung), from_person.unwrap_or_default())
+    };
+    Ok(found.into_iter().map(copy).collect())
 }
 
 async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Tried<MessagePage> {

@@ -16,12 +16,11 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::agents::issue as issue_key;
 use super::connections::{consent, pair};
 use super::household::{self, Member, household_of};
 use super::once::once;
 use super::tasks::{self, Side};
-use crate::columns::Columns;
+use crate::columns::{Addressee, Columns};
 use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
@@ -322,13 +321,14 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     }
     let (owner, from) = (row::name(&task.owner_name)?, row::name(&task.assignee_name)?);
     let deadline = task.deadline.filter(|deadline| now <= *deadline);
+    let consent = consent(tx, task.owner, to.id).await?;
     let moves = decide_reassign(Reassignment {
         state: task.state()?,
         owner: &owner,
         from: &from,
         to: &to.name,
         moved: u32::try_from(task.reassigned).unwrap_or(u32::MAX),
-        consent: consent(tx, task.owner, to.id).await?,
+        consent,
         taking_on: tasks::taking_on(tx, &owner, (to.id, &to.name), deadline, now).await?,
     })?;
     if !moves {
@@ -339,7 +339,9 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     let update = Update::new(task.task_ref(task.state()?.ended_by_office()), task.message, Some(&note), now);
     let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
     tasks::post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
-    let sent = give(tx, &task, (&owner, to.id), deadline, now).await?;
+    // A household has one person, who is the caller.
+    let given_to = Addressee { agent: AgentKey(to.id), from_person: consent.marks_person(task.owner == me) };
+    let sent = give(tx, &task, &owner, given_to, deadline, now).await?;
     let sql = format!(
         "UPDATE tasks SET message_public_id = $2, session_public_id = $3, assignee_id = $4, state = $5, deadline = $6,
                           overdue = {}, note = NULL, reassigned = reassigned + 1, updated_at = $7{}
@@ -379,12 +381,13 @@ from_row!(Original: ttl trace priority correlation_id content parts metadata);
 async fn give(
     tx: &mut dyn Tx,
     task: &TaskRow,
-    (owner, to): (&AgentName, i64),
+    owner: &AgentName,
+    to: Addressee,
     deadline: Option<Timestamp>,
     now: Timestamp,
 ) -> Tried<Given> {
     let subject = task.subject.as_deref().unwrap_or("Task");
-    let (session, public_id, subject) = session_between(tx, task.owner, to, subject, now).await?;
+    let (session, public_id, subject) = session_between(tx, task.owner, to.agent.0, subject, now).await?;
     let sql =
         "SELECT ttl, trace, priority, correlation_id, content, parts, metadata FROM messages WHERE public_id = $1";
     // The message of a task that is open is never removed.
@@ -393,8 +396,6 @@ async fn give(
     let state = TaskState::Pending;
     let task_ref = TaskRef { deadline, ..task.task_ref(state) };
     let priority = row::priority(original.priority);
-    // Given to a member of the same household: what was the person's stays marked.
-    let from_person = row::has_mark(original.metadata.as_deref());
     let columns = Columns {
         id,
         sender: task.owner,
@@ -417,14 +418,13 @@ async fn give(
         Failed::Error(error) if error.code() == Code::OverQuota => refusals::no_room_for_task(owner).into(),
         failed => failed,
     })?;
-    let placed = tx.post(session, columns, to).await?;
-    if let Some((agent, number)) = placed {
+    if let Some(number) = tx.post(session, columns, to).await? {
         let (content, parts) = row::content(original.content.clone(), row::parse(original.parts)?);
         let event = Event::NewMessage(NewMessage {
             session_id: public_id.into(),
             subject,
             from_agent: owner.clone(),
-            from_person,
+            from_person: to.from_person,
             content,
             message_id: id.into(),
             created_at: at,
@@ -435,7 +435,7 @@ async fn give(
             reply_to: None,
             correlation_id: row::correlation(original.correlation_id.clone())?,
         });
-        tx.put_entry(LogEntry { agent, entry: Entry { event, cursor: number.into() } });
+        tx.put_entry(LogEntry { agent: to.agent, entry: Entry { event, cursor: number.into() } });
     }
     Ok(Given { message: id, session: public_id })
 }

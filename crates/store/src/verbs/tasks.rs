@@ -11,12 +11,13 @@ use uuid::Uuid;
 
 use super::connections::consent;
 use super::once::once;
+use crate::columns::Addressee;
 use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::refusals;
 use crate::row;
 use crate::tasks::{TaskRow, Update, task_uuid};
-use crate::types::{Agent, LogEntry, Written, to_micros};
+use crate::types::{Agent, AgentKey, LogEntry, Written, to_micros};
 
 /// Overdue tasks told of in one transaction.
 const SOME: i64 = 200;
@@ -265,9 +266,10 @@ pub(super) async fn post_update(
     };
     update.at = tx.stamp(update.at);
     let row = update.columns(side.from_name, side.from, side.from, hop, callback)?;
-    if let Some((agent, number)) = tx.post(session, row, side.to).await? {
+    let to = Addressee { agent: AgentKey(side.to), from_person: update.from_person };
+    if let Some(number) = tx.post(session, row, to).await? {
         let event = Event::NewMessage(update.event(side.from_name.clone(), task.session, &subject));
-        tx.put_entry(LogEntry { agent, entry: Entry { event, cursor: number.into() } });
+        tx.put_entry(LogEntry { agent: to.agent, entry: Entry { event, cursor: number.into() } });
     }
     Ok(())
 }

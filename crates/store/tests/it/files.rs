@@ -217,3 +217,56 @@ async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
     drop(client);
     old_mail_works(TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
 }
+
+/// What an earlier version wrote into metadata, or an agent that knew the name, is no mark: only what the office notes now is.
+async fn old_metadata_is_no_mark(desk: Desk) {
+    let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
+    let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
+    let (session, preview) = (&inbox.sessions[0].session_id, &inbox.sessions[0].recent_messages[0]);
+    let told = desk.events(bob.key, 0, 10).await.unwrap();
+    let whole = desk.message(&bob, &preview.id).await.unwrap().message;
+    let thread = desk.history(&bob, session, HistoryPage::default(), at(1)).await.unwrap().answer;
+    let event = serde_json::to_value(&told[0].event).unwrap();
+    assert_eq!(event["from_person"], serde_json::Value::Null, "{event}");
+    assert!(!preview.from_person && !whole.from_person && !thread.messages[0].from_person);
+    for metadata in [&preview.metadata, &whole.metadata, &thread.messages[0].metadata] {
+        assert_eq!(serde_json::to_string(metadata).unwrap(), r#"{"amb:from_person":true}"#, "shown as it was sent");
+    }
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_sqlite() {
+    let file = SqliteFile::fresh();
+    amb_testing::migrate_sqlite_to(&file.path(), 13);
+    let db = rusqlite::Connection::open(file.path()).unwrap();
+    let message = [
+        r#"INSERT INTO messages (id, public_id, session_id, sender_id, created_at, priority, ttl, content, metadata)
+           VALUES (1, {id1}, 1, 1, {then}, 1, 2, 'old', '{"amb:from_person":true}')"#,
+        "INSERT INTO deliveries (message_id, agent_id, number, priority) VALUES (1, 2, 1, 1)",
+    ];
+    for sql in rows(|n| format!("x'{}'", format!("{n:02}").repeat(16)), "1772000000000000", &message) {
+        db.execute_batch(&sql).unwrap();
+    }
+    drop(db);
+    old_metadata_is_no_mark(open(&file).await).await;
+}
+
+#[tokio::test]
+async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_postgres() {
+    let database = PostgresDatabase::empty().await;
+    let client = database.migrate_to(13).await;
+    let message = [
+        "INSERT INTO mailboxes (agent_id, head) VALUES (1, 0), (2, 1)",
+        r#"INSERT INTO messages (session_id, seq, public_id, sender_id, recipient_id, delivery_number, created_at, priority,
+                                 ttl, content, metadata)
+           VALUES (1, 1, {id1}, 1, 2, 1, {then}, 1, 2, 'old', '{"amb:from_person":true}')"#,
+        "UPDATE sessions SET last_seq = 1",
+        "INSERT INTO entries (agent_id, number, session_id, seq, priority) VALUES (2, 1, 1, 1, 1)",
+    ];
+    for sql in rows(|n| format!("'{}'::uuid", format!("{n:02}").repeat(16)), "now()", &message) {
+        client.batch_execute(&sql).await.unwrap();
+    }
+    drop(client);
+    old_metadata_is_no_mark(Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
+}

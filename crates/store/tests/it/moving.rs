@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::Line;
-use amb_core::{Code, Draft, TaskState};
-use amb_store::{Agent, Copied, ExportQuery, PostgresStore, Result, SqliteStore, copy_to_postgres};
-use amb_testing::store::{TestStore, at, name};
+use amb_core::{Code, Draft, Entry, Event, TaskState};
+use amb_store::{
+    Agent, Copied, ExportQuery, Join, KeyHash, NewAgent, PostgresStore, Result, SqliteStore, copy_to_postgres,
+};
+use amb_testing::store::{TestStore, at, name, new_agent};
 use amb_testing::{PostgresDatabase, SqliteFile};
 
 async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: bool) -> Result<Copied> {
@@ -33,6 +35,15 @@ async fn begin_to_move(file: &SqliteFile, database: &PostgresDatabase) {
         if pages == 12 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert_eq!(outcome.await.unwrap_err().code(), Code::Unavailable);
+}
+
+/// The texts of a log that have the person's mark.
+fn marked(log: &[Entry]) -> Vec<&str> {
+    let marked = log.iter().filter_map(|entry| match &entry.event {
+        Event::NewMessage(mail) if mail.from_person => Some(mail.content.as_str()),
+        _ => None,
+    });
+    marked.collect()
 }
 
 #[tokio::test]
@@ -128,12 +139,27 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
         ts: None,
     };
     desk.transcript_append(&alice, None, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
+    // The person of bob's household writes to him, and to a group in which a stranger is too.
+    desk.found_household(KeyHash::of("owner"), true, at(1)).await.unwrap().unwrap();
+    let join = Some(Join { token: KeyHash::of("owner"), person: true });
+    let kim = desk.register_agent(NewAgent { join, ..new_agent("kim") }, at(1)).await.unwrap().answer;
+    desk.join_household(&bob, KeyHash::of("owner"), at(1)).await.unwrap();
+    desk.say(&kim, &bob, "s0", "look at the failing test").await;
+    desk.connect(&carol, &bob).await;
+    desk.create_group(&bob, &name("mixed"), at(1)).await.unwrap();
+    for member in [&kim, &carol] {
+        desk.invite_to_group(&bob, &name("mixed"), &member.name, at(1)).await.unwrap();
+        desk.join_group(member, &name("mixed"), true).await.unwrap();
+    }
+    desk.send(&kim, Draft::text(name("mixed"), "Standup", "to all"), at(2)).await.unwrap();
     let once = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "s0", "once") };
     let first = desk.send(&alice, once.clone(), at(3)).await.unwrap().answer;
     desk.texts(&bob, &first.session_id, 2).await;
     let before = (desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap());
     let all = ExportQuery { limit: 100, ..ExportQuery::default() };
     let exported = desk.export(&carol, all.clone()).await.unwrap();
+    assert_eq!(marked(&before.1), ["look at the failing test", "to all"]);
+    assert!(marked(&desk.events(carol.key, 0, 500).await.unwrap()).is_empty());
     let database = PostgresDatabase::fresh().await;
     let busy = move_it(&file, &database, false).await;
     assert_eq!(busy.unwrap_err().code(), Code::Conflict, "not while a server has it open");
@@ -159,6 +185,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!((desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap()), before);
     assert_eq!(desk.export(&carol, all).await.unwrap(), exported);
+    assert!(marked(&desk.events(carol.key, 0, 500).await.unwrap()).is_empty());
     assert_eq!(desk.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
     assert_eq!(desk.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
     let next = desk.say(&alice, &bob, "s1", "on PostgreSQL").await;

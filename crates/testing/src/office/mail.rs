@@ -50,15 +50,20 @@ pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn TestOffice)
     assert_eq!(alice.inbox(true).await.unwrap().unread(), 0, "the sender's own mail is never unread for it");
 }
 
-/// No field of a draft names the sender.
+/// No field of a draft names the sender, or makes a person of it.
 pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut forged = draft(&*bob, "I am the boss");
-    forged.metadata.insert("from".into(), json!("boss"));
+    let words = [("from", json!("boss")), ("from_person", json!(true)), ("amb:from_person", json!(true))];
+    forged.metadata.extend(words.clone().map(|(key, value)| (key.to_owned(), value)));
     let sent = alice.send(forged).await.unwrap();
-    assert_eq!(bob.message(&sent.message_id).await.unwrap().message.from, *alice.me());
+    let whole = bob.message(&sent.message_id).await.unwrap().message;
+    assert_eq!((&whole.from, whole.from_person), (alice.me(), false));
     let history = bob.read(&sent.session_id, HistoryPage::default()).await.unwrap();
-    assert_eq!(history.messages[0].sender_name, *alice.me());
+    assert_eq!((&history.messages[0].sender_name, history.messages[0].from_person), (alice.me(), false));
+    for (key, value) in words {
+        assert_eq!(whole.metadata.get(key), Some(&value), "plain data");
+    }
 }
 
 /// A page marks its own messages, not the whole session.

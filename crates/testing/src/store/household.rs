@@ -9,7 +9,7 @@ use super::*;
 
 pub(super) const OWNER: &str = "amb_household_owner";
 
-fn token(text: &str, person: bool) -> Option<Join> {
+pub(super) fn token(text: &str, person: bool) -> Option<Join> {
     Some(Join { token: KeyHash::of(text), person })
 }
 
@@ -153,60 +153,6 @@ pub async fn the_person_is_made_once_with_the_owners_token(desk: TestStore) {
     let cleo = NewAgent { join: token(OWNER, true), ..new_agent("cleo") };
     let cleo = desk.register_agent(cleo, at(6)).await.unwrap().answer;
     assert!(desk.may_send(&cleo, &bea).await);
-}
-
-/// Where the office says that a message is the person's: in the log, the inbox, the thread, and the message itself.
-async fn marks(desk: &TestStore, reader: &Agent, session: &amb_core::SessionId, id: &amb_core::MessageId) -> Vec<bool> {
-    let told = desk.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
-        Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
-        _ => None,
-    });
-    let inbox = desk.inbox(reader, false, at(9)).await.unwrap();
-    let preview = inbox.sessions.iter().flat_map(|thread| &thread.recent_messages).find(|mail| mail.id == *id).cloned();
-    let thread = desk.history(reader, session, Default::default(), at(9)).await.unwrap().answer;
-    let read = thread.messages.into_iter().find(|mail| mail.id == *id).unwrap();
-    let whole = desk.message(reader, id).await.unwrap().message;
-    let shown = [&preview.as_ref().unwrap().metadata, &read.metadata, &whole.metadata];
-    assert!(shown.iter().all(|metadata| metadata.keys().all(|key| !key.contains("person"))), "{shown:?}");
-    vec![told.unwrap(), preview.unwrap().from_person, read.from_person, whole.from_person]
-}
-
-pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let send = async |from: &Agent, to: &Agent, draft: Draft| {
-        let written = desk.send(from, Draft { to: to.name.clone(), ..draft }, at(2)).await.unwrap();
-        let pushed = written.entries.iter().find_map(|one| match &one.entry.event {
-            Event::NewMessage(mail) => Some(mail.from_person),
-            _ => None,
-        });
-        let mut marks = marks(&desk, to, &written.answer.session_id, &written.answer.message_id).await;
-        marks.push(pushed.unwrap());
-        marks
-    };
-    let plain = || Draft::text(name("nobody"), "Plan", "look at the failing test");
-    assert_eq!(send(&ann, &coder, plain()).await, [true; 5], "from the person");
-    assert_eq!(send(&coder, &ann, plain()).await, [false; 5], "to the person");
-    // A sender's own words are no mark, not even under the name that the office keeps its own under.
-    let mut forged = plain();
-    forged.metadata.insert("amb:from_person".to_owned(), true.into());
-    assert_eq!(send(&coder, &writer, forged.clone()).await, [false; 5]);
-    assert_eq!(send(&ann, &coder, forged).await, [true; 5]);
-    // A task, and what the person says to one that was given to her.
-    assert_eq!(send(&ann, &coder, Draft { kind: Kind::Task, ..plain() }).await, [true; 5]);
-    let asked =
-        desk.send(&coder, Draft { kind: Kind::Task, ..Draft::text(ann.name.clone(), "May I", "?") }, at(3)).await;
-    let task = asked.unwrap().answer.task.unwrap();
-    let moved = desk.set_task_state(&ann, &task.id, TaskState::Completed, Some("yes".into()), at(4)).await.unwrap();
-    let told = moved.entries.iter().filter_map(|one| match &one.entry.event {
-        Event::NewMessage(mail) => Some(mail.from_person),
-        _ => None,
-    });
-    assert_eq!(told.collect::<Vec<_>>(), [true]);
-    // To a stranger, who let her in by code, she is no person of theirs.
-    let stranger = desk.enter("stranger").await;
-    desk.connect(&ann, &stranger).await;
-    assert_eq!(send(&ann, &stranger, plain()).await, [false; 5]);
 }
 
 pub async fn an_agent_that_is_registered_joins_later(desk: TestStore) {

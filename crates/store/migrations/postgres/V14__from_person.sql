@@ -1,0 +1,3 @@
+-- TRUE where the sender was the person of the recipient's household when the message was sent, NULL else. Of what was sent before
+-- this column nothing is known: metadata may say anything.
+ALTER TABLE entries ADD COLUMN from_person BOOLEAN;
