@@ -111,7 +111,7 @@ pub struct MessageView {
     pub created_at: Timestamp,
     /// Whether its recipient has read it.
     pub is_read: bool,
-    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_person: bool,
     /// What it is for, where that is not a plain message.

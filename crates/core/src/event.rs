@@ -183,7 +183,7 @@ pub struct NewMessage {
     pub subject: String,
     /// Who sent it.
     pub from_agent: AgentName,
-    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_person: bool,
     /// Its text.

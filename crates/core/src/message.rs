@@ -25,7 +25,7 @@ pub struct Message {
     pub id: MessageId,
     /// Who the office says sent it; never a field that the sender filled in.
     pub from: AgentName,
-    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_person: bool,
     /// Who receives it.

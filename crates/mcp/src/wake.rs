@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use amb_core::{Mailbox, MessageId, OfficeError, Timestamp};
 use amb_wake::{
-    Bell, ClaudeInbox, CodexQueue, RingDecision, Door, RingFacts, FailedRing, Lease, Limits, WakeDirectory, Process, QwenInbox, Reporter,
-    RingError, RingErrorKind, Rung, SessionKey, SpentCache, Summary, WaitingMessage,
+    Bell, ClaudeInbox, CodexQueue, Door, FailedRing, Lease, Limits, Process, QwenInbox, Reporter, RingDecision,
+    RingError, RingErrorKind, RingFacts, Rung, SessionKey, SpentCache, Summary, WaitingMessage, WakeDirectory,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;

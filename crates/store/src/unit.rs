@@ -25,9 +25,9 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
 
 /// A store under test.
 #[derive(Clone)]
-pub(crate) struct Desk(pub(crate) Arc<dyn Store>);
+pub(crate) struct TestStore(pub(crate) Arc<dyn Store>);
 
-impl std::ops::Deref for Desk {
+impl std::ops::Deref for TestStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -35,7 +35,7 @@ impl std::ops::Deref for Desk {
     }
 }
 
-impl Desk {
+impl TestStore {
     pub(crate) async fn enter(&self, name: &str) -> Agent {
         self.register_agent(new_agent(name), at(0)).await.unwrap().answer
     }

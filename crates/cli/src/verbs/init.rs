@@ -13,7 +13,9 @@ use serde_json::json;
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{ClientAccount, ConfigFile, Hooks, InitClient, Item, PROGRAM, Places, Scope, Setting, agent_at, diff, server_at};
+use crate::init::{
+    ClientAccount, ConfigFile, Hooks, InitClient, Item, PROGRAM, Places, Scope, Setting, agent_at, diff, server_at,
+};
 use crate::output::Output;
 use crate::{home, household, keys, profile};
 

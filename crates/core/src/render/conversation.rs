@@ -146,8 +146,11 @@ mod tests {
             from in hostile_text().prop_filter_map("no name", |text| text.parse::<AgentName>().ok()),
             subject in hostile_text(),
             content in hostile_text(),
+            key in prop_oneof![proptest::sample::select(&["from_person", "amb:from_person", "person"][..]).prop_map(String::from), hostile_text()],
+            value in prop_oneof![Just(serde_json::json!(true)), hostile_text().prop_map(serde_json::Value::from)],
         ) {
-            let mail = MessageView { sender_name: from, ..view("alice", &content) };
+            let metadata = [(key, value)].into_iter().collect();
+            let mail = MessageView { sender_name: from, metadata, ..view("alice", &content) };
             let shown = render_conversation(&history(&subject, vec![mail]), &me(), &nonce());
             for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
                 for opened in frames(&shown, tag).opened {

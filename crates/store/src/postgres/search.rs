@@ -129,7 +129,7 @@ pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::{Desk, at};
+    use crate::unit::{TestStore, at};
     use crate::{DatabaseUrl, ListenerState, PostgresStore, advance_cursors};
     use amb_testing::PostgresDatabase;
     use std::sync::Arc;
@@ -138,7 +138,7 @@ mod tests {
     async fn numbers_that_were_put_forward_leave_nobody_behind() {
         let database = PostgresDatabase::fresh().await;
         let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
-        let desk = Desk(store.clone());
+        let desk = TestStore(store.clone());
         let (alice, bob) = desk.pair().await;
         desk.say(&alice, &bob, "Plan", "x").await;
         while desk.index_mail().await.unwrap() > 0 {}

@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
     use crate::Store;
-    use crate::unit::{Desk, at};
+    use crate::unit::{TestStore, at};
     use amb_testing::SqliteFile;
 
     async fn index(store: &SqliteStore) {
@@ -53,7 +53,7 @@ mod tests {
     async fn words_of_removed_mail_are_forgotten_by_the_next_process() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
-        let desk = Desk(store.clone());
+        let desk = TestStore(store.clone());
         let (alice, bob) = desk.pair().await;
         let sent = desk.say(&alice, &bob, "Plan", "needle").await.answer;
         desk.say(&alice, &bob, "Plan", "newest").await;
@@ -77,7 +77,7 @@ mod tests {
     async fn a_log_that_cannot_be_indexed_leaves_the_others_findable() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
-        let desk = Desk(store.clone());
+        let desk = TestStore(store.clone());
         let (alice, bob) = desk.pair().await;
         let carol = desk.enter("carol").await;
         desk.connect(&alice, &carol).await;

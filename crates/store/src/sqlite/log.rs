@@ -166,7 +166,7 @@ mod tests {
 
     use super::super::SqliteStore;
     use super::*;
-    use crate::unit::{Desk, at, new_agent};
+    use crate::unit::{TestStore, at, new_agent};
     use crate::{ConnectionDecision, Join, KeyHash, NewAgent, NewKey};
 
     fn event() -> Event {
@@ -178,7 +178,7 @@ mod tests {
     async fn an_entry_that_the_database_refuses_leaves_no_gap_in_a_log() {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&directory.path().join("mail.db")).await.unwrap());
-        let alice = Desk(store.clone()).enter("alice").await.key;
+        let alice = TestStore(store.clone()).enter("alice").await.key;
         let run = |sql: &'static str| {
             let store = store.clone();
             async move { store.writer().unwrap().write(move |tx| tx.db.execute_batch(sql).map_err(failed)).await.unwrap() }
@@ -201,7 +201,7 @@ mod tests {
     async fn an_act_in_an_agents_name_that_cannot_be_told_has_not_happened() {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&directory.path().join("mail.db")).await.unwrap());
-        let desk = Desk(store.clone());
+        let desk = TestStore(store.clone());
         desk.found_household(KeyHash::of("home"), true, at(0)).await.unwrap().unwrap();
         let join = async |name, person| {
             let join = Some(Join { token: KeyHash::of("home"), person });

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::{Timestamp, WakeState};
-use amb_wake::{Lease, WakeDirectory, RingLedger};
+use amb_wake::{Lease, RingLedger, WakeDirectory};
 use serde::Serialize;
 
 use crate::args::OfficeArgs;

@@ -7,8 +7,8 @@ use amb_core::Backoff;
 use amb_core::Timestamp;
 use amb_core::mailbox::Mailbox;
 use amb_wake::{
-    Bell, Beside, ClientState, RingDecision, RingFacts, Lease, Limits, WakeDirectory, Process, Reporter, RingLedger, SessionKey,
-    SpentCache, Summary, WaitingMessage,
+    Bell, Beside, ClientState, Lease, Limits, Process, Reporter, RingDecision, RingFacts, RingLedger, SessionKey,
+    SpentCache, Summary, WaitingMessage, WakeDirectory,
 };
 use jiff::SignedDuration;
 use serde_json::json;
