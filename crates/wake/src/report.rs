@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::directory::SessionKey;
 use crate::door::RingErrorKind;
 use crate::ledger::HELD;
-use crate::place::SessionKey;
 use crate::process::Process;
 
 /// What has not changed is reported again after this long, since offices forget a report after a day.

@@ -193,7 +193,7 @@ async fn the_person_sees_what_everybody_does_on_postgres() {
 
 #[tokio::test]
 async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
-    let desk = Desk::sqlite().await;
+    let desk = TestServer::sqlite().await;
     let owner = desk.found().await;
     let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
     let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
@@ -251,7 +251,7 @@ async fn wrong_household_tokens_are_counted_like_wrong_keys() {
 #[tokio::test]
 async fn joining_and_leaving_over_and_over_is_limited() {
     let limits = RateLimits { connect: Rate::per_minute(1, 3), ..RateLimits::default() };
-    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     let owner = desk.found().await;
     let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
     let late = desk.register("late").await;

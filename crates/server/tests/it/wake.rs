@@ -5,20 +5,20 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::dashboard::Home;
-use crate::desk::{Agent, Answer, Desk, soon};
+use crate::test_server::{Agent, Answer, TestServer, soon};
 
 fn report(state: &str, rung: u64, held: u64, failed: u64) -> Value {
     json!({"session": "0f0f", "client": "claude", "door": "claude inbox socket", "state": state,
            "rung": rung, "held": held, "failed": failed})
 }
 
-impl Desk {
+impl TestServer {
     async fn report(&self, agent: &Agent, report: Value) -> Answer {
         self.call(Method::PUT, "/agents/me/wake", Some(&agent.key), Some(&report)).await
     }
 }
 
-async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: Desk) {
+async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: TestServer) {
     let home = Home::of(&desk, "pat").await;
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let stranger = desk.register("stranger").await;
@@ -61,7 +61,7 @@ async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: Desk) {
     }
 }
 
-async fn a_failed_wake_up_is_on_the_pages_of_its_person(desk: Desk) {
+async fn a_failed_wake_up_is_on_the_pages_of_its_person(desk: TestServer) {
     let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
     let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
     let page = home.page(&desk, "/dashboard/agents/coder").await;

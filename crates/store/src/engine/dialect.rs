@@ -192,7 +192,7 @@ pub(crate) const SQLITE: Dialect = Dialect {
     // A table-valued function sees the tables to its left, which a subquery does not.
     logs: |each, most| {
         format!(
-            "SELECT w.agent_id, w.place, w.number, e.message_id, v.event, e.delivered_at, e.read_at, e.rung_at
+            "SELECT w.agent_id, w.place, w.number, e.message_id, v.event, e.delivered_at, e.read_at, e.rung_at, e.from_person
              FROM (SELECT x.id AS agent_id, x.place, c.value AS number
                    FROM (SELECT value ->> 0 AS id, value ->> 1 AS since, value ->> 2 AS until, key AS place
                          FROM json_each($1)) x
@@ -314,7 +314,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     },
     logs: |each, most| {
         format!(
-            "SELECT w.agent_id, w.place, w.number, e.session_id, e.seq, e.event, e.delivered_at, e.read_at, e.rung_at
+            "SELECT w.agent_id, w.place, w.number, e.session_id, e.seq, e.event, e.delivered_at, e.read_at, e.rung_at, e.from_person
              FROM (SELECT x.id AS agent_id, x.place, c.number
                    FROM (SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS since,
                                 (value ->> 2)::bigint AS until, place

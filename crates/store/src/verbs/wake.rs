@@ -122,7 +122,7 @@ struct Kept {
 }
 
 impl FromRow for Kept {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let (session, client, door) = (row.take()?, row.take()?, row.take()?);
         let (state, reason): (String, Option<String>) = (row.take()?, row.take()?);

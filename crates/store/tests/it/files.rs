@@ -219,7 +219,7 @@ async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
 }
 
 /// What an earlier version wrote into metadata, or an agent that knew the name, is no mark: only what the office notes now is.
-async fn old_metadata_is_no_mark(desk: Desk) {
+async fn old_metadata_is_no_mark(desk: TestStore) {
     let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
     let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
     let (session, preview) = (&inbox.sessions[0].session_id, &inbox.sessions[0].recent_messages[0]);
@@ -268,5 +268,5 @@ async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_postgres() {
         client.batch_execute(&sql).await.unwrap();
     }
     drop(client);
-    old_metadata_is_no_mark(Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
+    old_metadata_is_no_mark(TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
 }

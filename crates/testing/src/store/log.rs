@@ -139,7 +139,7 @@ fn said(page: &HouseholdPage) -> Vec<(String, String)> {
     said.collect()
 }
 
-pub async fn the_logs_of_a_household_are_read_as_one(desk: Desk) {
+pub async fn the_logs_of_a_household_are_read_as_one(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let friend = desk.enter("friend").await;
@@ -190,7 +190,7 @@ pub async fn the_logs_of_a_household_are_read_as_one(desk: Desk) {
     assert!(page.cursor.of.contains_key(&late.key) && !page.cursor.of.contains_key(&writer.key));
 }
 
-pub async fn a_page_of_a_households_logs_is_bounded_and_fair(desk: Desk) {
+pub async fn a_page_of_a_households_logs_is_bounded_and_fair(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let mut members = Vec::new();
     for number in 0..12 {

@@ -19,7 +19,7 @@ const PLAIN: [bool; PLACES] = [false; PLACES];
 
 /// Where the office says that a message is the person's: in the log, the inbox, the thread, the message itself, the list of what came,
 /// and the export. Its metadata is the same wherever it is shown.
-async fn marks(desk: &Desk, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
+async fn marks(desk: &TestStore, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
     let told = desk.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
         Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
         _ => None,
@@ -62,7 +62,7 @@ fn with(metadata: serde_json::Value) -> Draft {
     Draft { metadata: metadata.as_object().unwrap().clone(), ..plain() }
 }
 
-impl Desk {
+impl TestStore {
     /// Sends a draft to one agent. Returns the message's session and id, and where it is marked for that agent.
     async fn marked(&self, from: &Agent, to: &Agent, draft: Draft) -> (Sent, [bool; PLACES]) {
         let written = self.send(from, Draft { to: to.name.clone(), ..draft }, at(2)).await.unwrap();
@@ -94,7 +94,7 @@ impl Desk {
     }
 }
 
-pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: Desk) {
+pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let coder = desk.join("coder", OWNER).await;
     let (sent, marked) = desk.marked(&ann, &coder, plain()).await;
@@ -125,7 +125,7 @@ pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: Desk) {
     }
 }
 
-pub async fn no_metadata_is_the_persons_mark(desk: Desk) {
+pub async fn no_metadata_is_the_persons_mark(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let forgeries = [
@@ -154,7 +154,7 @@ pub async fn no_metadata_is_the_persons_mark(desk: Desk) {
     assert_eq!(desk.marked(&coder, &writer, kind).await.1, PLAIN);
 }
 
-pub async fn a_preview_keeps_the_mark_beside_long_metadata(desk: Desk) {
+pub async fn a_preview_keeps_the_mark_beside_long_metadata(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let coder = desk.join("coder", OWNER).await;
     for length in [4_000, 4_096, 5_000, 20_000] {
@@ -164,7 +164,7 @@ pub async fn a_preview_keeps_the_mark_beside_long_metadata(desk: Desk) {
     }
 }
 
-pub async fn in_a_group_the_mark_is_for_the_persons_own_household(desk: Desk) {
+pub async fn in_a_group_the_mark_is_for_the_persons_own_household(desk: TestStore) {
     let (ann, zoe) = (desk.household_of("ann").await, desk.other_household("zoe").await);
     let (coder, theirs) = (desk.join("coder", OWNER).await, desk.join("theirs", THEIRS).await);
     let stranger = desk.enter("stranger").await;
@@ -193,7 +193,7 @@ pub async fn in_a_group_the_mark_is_for_the_persons_own_household(desk: Desk) {
     }
 }
 
-pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(desk: Desk) {
+pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(desk: TestStore) {
     let (ann, _) = (desk.household_of("ann").await, desk.other_household("zoe").await);
     let (coder, theirs) = (desk.join("coder", OWNER).await, desk.join("theirs", THEIRS).await);
     desk.connect(&ann, &theirs).await;
@@ -215,7 +215,7 @@ pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(desk: Desk) {
     assert!(desk.message(&coder, &alone.message_id).await.unwrap().message.from_person);
 }
 
-pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(desk: Desk) {
+pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let forged = with(json!({"amb:from_person": true}));

@@ -26,7 +26,7 @@ fn new(rung: u64, held: u64, failed: u64) -> NewWakeUps {
     NewWakeUps { rung, held, failed }
 }
 
-impl Desk {
+impl TestStore {
     async fn tell_wake(&self, agent: &Agent, session: &str, state: WakeState, now: Timestamp) {
         self.report_wake(agent, report(session, state), now).await.unwrap();
     }
@@ -39,7 +39,7 @@ impl Desk {
     }
 }
 
-pub async fn a_report_replaces_the_one_before_and_counts_what_is_new(desk: Desk) {
+pub async fn a_report_replaces_the_one_before_and_counts_what_is_new(desk: TestStore) {
     let (alice, _) = desk.pair().await;
     let first = WakeReport { rung: 2, held: 1, failed: 1, ..report("one", WakeState::Rung) };
     assert_eq!(desk.report_wake(&alice, first.clone(), at(1)).await.unwrap(), new(2, 1, 1));
@@ -65,7 +65,7 @@ pub async fn a_report_replaces_the_one_before_and_counts_what_is_new(desk: Desk)
     assert_eq!(desk.report_wake(&alice, boast, at(5)).await.unwrap(), new(1_000, 0, 0));
 }
 
-pub async fn a_few_client_sessions_are_kept_for_a_day(desk: Desk) {
+pub async fn a_few_client_sessions_are_kept_for_a_day(desk: TestStore) {
     let (alice, bob) = desk.pair().await;
     desk.tell_wake(&bob, "other", WakeState::Ready, at(0)).await;
     for second in 0..12 {
@@ -86,7 +86,7 @@ pub async fn a_few_client_sessions_are_kept_for_a_day(desk: Desk) {
     assert_eq!(desk.wake_sessions(&bob, &bob.name, at(12)).await.unwrap().len(), 1, "nobody else's");
 }
 
-pub async fn how_wake_ups_stand_is_for_the_agent_and_its_person(desk: Desk) {
+pub async fn how_wake_ups_stand_is_for_the_agent_and_its_person(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     let friend = desk.enter("friend").await;
@@ -111,7 +111,7 @@ pub async fn how_wake_ups_stand_is_for_the_agent_and_its_person(desk: Desk) {
     assert_eq!(code(desk.wake_sessions(&ann, &coder.name, at(6)).await), Code::NotFound);
 }
 
-pub async fn an_agent_whose_mail_waits_and_that_nothing_wakes_needs_its_person(desk: Desk) {
+pub async fn an_agent_whose_mail_waits_and_that_nothing_wakes_needs_its_person(desk: TestStore) {
     let ann = desk.household_of("ann").await;
     let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
     desk.tell_wake(&coder, "one", WakeState::Failed, at(2)).await;

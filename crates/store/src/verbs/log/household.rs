@@ -10,7 +10,7 @@ use serde_json::json;
 use super::SizedEntry;
 use crate::engine::{Db, FromRow, Query, Row, Tried, values};
 use crate::error::Result;
-use crate::row::MESSAGE;
+use crate::row::message_columns;
 use crate::types::AgentKey;
 use crate::verbs::{HouseholdKey, MAX_MEMBERS};
 
@@ -45,7 +45,7 @@ struct LogEnd {
 }
 
 impl FromRow for LogEnd {
-    fn from_row(row: &mut Row) -> Result<Self> {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (key, name, paused_from, head) = <(i64, AgentName, Option<i64>, i64)>::from_row(row)?;
         Ok(Self { key, name, end: paused_from.map_or(head, |from| from.min(head)) })
     }
@@ -104,10 +104,11 @@ pub(super) async fn events(
 async fn entries(db: &mut dyn Db, places: &str) -> Tried<(Vec<(i64, i64, Event)>, bool)> {
     let dialect = db.dialect();
     let sql = format!(
-        "SELECT n.agent_id, n.number, n.event, {MESSAGE}, n.delivered_at, n.read_at, n.rung_at FROM ({}) n {}
+        "SELECT n.agent_id, n.number, n.event, {} FROM ({}) n {}
          LEFT JOIN sessions s ON s.id = m.session_id
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = n.agent_id ORDER BY n.place, n.number",
+        message_columns("n"),
         (dialect.logs)(EACH, MAX_EVENTS),
         dialect.join_message
     );
