@@ -195,9 +195,11 @@ pub async fn in_a_group_the_mark_is_for_the_persons_own_household(desk: TestStor
 
 pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(desk: TestStore) {
     let (ann, _) = (desk.household_of("ann").await, desk.other_household("zoe").await);
-    let (coder, theirs) = (desk.join("coder", OWNER).await, desk.join("theirs", THEIRS).await);
+    let (coder, theirs) = (desk.enter("coder").await, desk.join("theirs", THEIRS).await);
+    // By their connections both stay in the group, whatever household they are in.
     desk.connect(&ann, &theirs).await;
-    // Whoever leaves the household stays in the group.
+    desk.connect(&ann, &coder).await;
+    desk.join_household(&coder, KeyHash::of(OWNER), at(1)).await.unwrap();
     let crew = desk.group(&[&ann, &coder, &theirs]).await;
     let to_group = || Draft { to: crew.clone(), ..plain() };
     let before = desk.send(&ann, to_group(), at(2)).await.unwrap().answer;
