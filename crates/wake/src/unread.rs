@@ -11,7 +11,7 @@ use crate::bell::WaitingMessage;
 /// The most messages that one ring is for; there may be more.
 const MOST: usize = 64;
 
-/// The answers of [`is_spent`], which never change for a message, so that the office is asked once for each. Bounded by the
+/// The answers of `is_spent`, which never change for a message, so that the office is asked once for each. Bounded by the
 /// number of messages that one ring is for.
 #[derive(Debug, Clone, Default)]
 pub struct SpentCache(HashMap<MessageId, bool>);
