@@ -46,7 +46,7 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         draw("Sends", "messages a second", format!("{:.1}/s", last.sends), &[line(|s| s.sends)]),
         draw(
             "Time to answer",
-            "50th, 95th and 99th percentile",
+            "p50, p95 and p99",
             format!("{:.1} / {:.1} / {:.1} ms", last.p50, last.p95, last.p99),
             &[line(|s| s.p50), line(|s| s.p95), line(|s| s.p99)],
         ),

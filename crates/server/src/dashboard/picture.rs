@@ -237,14 +237,19 @@ pub(super) fn chart(title: &str, lines: &[&[f64]]) -> Html {
         draw!(out, "<path class=\"grid\" d=\"M0 {y:.1}H{width}\"/>");
     }
     for (index, line) in lines.iter().enumerate() {
-        if line.len() < 2 {
-            continue;
-        }
+        // One sample alone is a level line.
+        let values = match line {
+            [only] => &[*only, *only],
+            line => *line,
+        };
         let mut d = String::new();
-        for (at, value) in line.iter().enumerate() {
-            let x = width * at as f64 / (line.len() - 1) as f64;
+        for (at, value) in values.iter().enumerate() {
+            let x = width * at as f64 / (values.len() - 1) as f64;
             let y = height - pad - (height - 2.0 * pad) * (value / most);
             draw!(d, "{}{x:.1} {y:.1}", if at == 0 { "M" } else { "L" });
+        }
+        if d.is_empty() {
+            continue;
         }
         if index == 0 {
             draw!(out, "<path class=\"area\" d=\"{d}L{width} {0:.1}L0 {0:.1}Z\"/>", height - pad);
