@@ -31,7 +31,7 @@ const MAX_LOOKS: u32 = 8;
 const MAX_ANNOUNCED: usize = 1_000;
 /// How often the bridge looks for dead letters that somebody wants retried.
 const LOOK: Duration = Duration::from_millis(500);
-/// How soon a busy conversation is asked again whether it can be told of connection requests.
+/// How soon connection requests are offered again to a conversation that was busy.
 const BUSY: Duration = Duration::from_secs(1);
 /// The most messages that one call releases.
 const MAX_RELEASED: usize = 100;

@@ -39,7 +39,7 @@ pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
     read().remove(&key(mailbox)).map(|shown| shown.session)
 }
 
-/// Records that a session was shown. Where that fails, `amb reply` has to be told the session.
+/// Records that a session was shown. Where that fails, `amb reply` needs the session as an argument.
 pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
     let written = || -> Result<()> {
         let path = path()?;

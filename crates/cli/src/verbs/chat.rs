@@ -251,7 +251,7 @@ impl Talk {
                     let answered = self.hear(event).await?;
                     match until {
                         Some(_) if answered => return Ok(()),
-                        // Whoever speaks has come, perhaps.
+                        // A message from the other agent may mean that it came online.
                         None if answered => self.presence_again().await,
                         _ => {}
                     }

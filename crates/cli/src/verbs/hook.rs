@@ -91,7 +91,7 @@ fn is_from_user(input: &Value) -> bool {
     prompt.is_some_and(|prompt| !prompt.contains(PREFIX))
 }
 
-/// Messages that this session was not told of; recorded as told where `remembered`. Messages that a bridge or another consumer of
+/// Messages that this session was not shown; recorded as shown where `remembered`. Messages that a bridge or another consumer of
 /// this agent has claimed are left out.
 async fn untold(
     mailbox: &dyn Mailbox,
