@@ -84,12 +84,12 @@ mod tests {
     #[tokio::test]
     async fn the_ledger_forgets_what_the_office_has_removed_and_nothing_else() {
         let fixture = Fixture::new(Layout::Nanobot, false).await;
-        let (context, desk) = (&fixture.context, &fixture.desk);
+        let (context, office) = (&fixture.context, &fixture.network);
         let resident = fixture.resident("coder", Card::default()).await;
         let coder = resident.agent.name.clone();
-        let ann = desk.enter("ann-mcp").await;
-        desk.connect(&resident.agent, &ann).await;
-        let there = desk.say(&resident.agent, &ann, "Plan", "kept by the office").await.answer.message_id;
+        let ann = office.enter("ann-mcp").await;
+        office.connect(&resident.agent, &ann).await;
+        let there = office.say(&resident.agent, &ann, "Plan", "kept by the office").await.answer.message_id;
 
         let now = Timestamp::now();
         let row = |what| NewCrossing { sender: coder.clone(), recipient: ann.name.clone(), what };

@@ -272,17 +272,17 @@ mod tests {
     #[tokio::test]
     async fn names_that_sort_first_crowd_nobody_out() {
         let fixture = Fixture::new(Layout::Nanobot, true).await;
-        let (context, desk) = (&fixture.context, &fixture.desk);
+        let (context, office) = (&fixture.context, &fixture.network);
         let coder = fixture.resident("coder", naming(&["*", "zac"])).await;
         for n in 0..PAGE + 20 {
             fixture.enter(&format!("000-{n}"), "first by name").await;
         }
         let (zoe, _) = (fixture.enter("zoe", "connected").await, fixture.enter("zac", "named").await);
-        desk.connect(&coder.agent, &zoe).await;
+        office.connect(&coder.agent, &zoe).await;
         let late = Timestamp::now() + std::time::Duration::from_secs(60);
         for name in ["zed", "zeb"] {
             let agent = fixture.enter(name, "heard last").await;
-            desk.seen(&[agent.key], late).await.unwrap();
+            office.seen(&[agent.key], late).await.unwrap();
         }
         let mut looked = GuestScan::default();
         look(context, &HashSet::new(), &mut looked, 4).await.unwrap();
@@ -291,7 +291,7 @@ mod tests {
         // Others were heard since: what those said of themselves that are none of the last any more is taken out.
         let still_later = late + std::time::Duration::from_secs(60);
         let agent = fixture.enter("abe", "heard last").await;
-        desk.seen(&[agent.key], still_later).await.unwrap();
+        office.seen(&[agent.key], still_later).await.unwrap();
         look(context, &HashSet::new(), &mut GuestScan::default(), 4).await.unwrap();
         assert!(shown(context).contains(&"abe".to_owned()) && shown(context).len() == 4, "{:?}", shown(context));
     }
@@ -304,8 +304,8 @@ mod tests {
         for name in ["ann", "bob", "eve", "zac"] {
             fixture.enter(name, "hear me").await;
         }
-        let eve = fixture.desk.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
-        fixture.desk.connect(&eve, &coder.agent).await;
+        let eve = fixture.network.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
+        fixture.network.connect(&eve, &coder.agent).await;
         fixture.writes("coder", "bob").await;
         look(context, &HashSet::new(), &mut GuestScan::default(), 9).await.unwrap();
         assert_eq!(shown(context), ["bob", "zac"]);

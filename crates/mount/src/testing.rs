@@ -20,7 +20,7 @@ use crate::stats::Stats;
 
 pub(crate) struct Fixture {
     pub(crate) context: Context,
-    pub(crate) desk: TestStore,
+    pub(crate) network: TestStore,
     _kept: (TempDir, SqliteFile),
 }
 
@@ -29,9 +29,9 @@ impl Fixture {
         let (dir, file) = (tempfile::tempdir().unwrap(), SqliteFile::fresh());
         let options = DirOptions { layout: Some(layout), ..DirOptions::default() };
         let office = DirOffice::open(dir.path(), options).unwrap();
-        let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let network = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let context = Context {
-            store: desk.0.clone(),
+            store: network.0.clone(),
             hint: Arc::new(|_| {}),
             terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5, open },
             ledger: CrossingLedger::open(dir.path(), office.clone()).unwrap(),
@@ -41,7 +41,7 @@ impl Fixture {
             tasks: TaskTracker::new(),
             office,
         };
-        Self { context, desk, _kept: (dir, file) }
+        Self { context, network, _kept: (dir, file) }
     }
 
     /// An agent of the directory, with its account.
@@ -53,9 +53,9 @@ impl Fixture {
 
     /// An agent of the office that says this of itself.
     pub(crate) async fn enter(&self, name: &str, description: &str) -> Agent {
-        let agent = self.desk.enter(name).await;
+        let agent = self.network.enter(name).await;
         let patch = ProfilePatch { description: Some(description.into()), ..ProfilePatch::default() };
-        self.desk.update_profile(&agent, patch, Timestamp::now()).await.unwrap();
+        self.network.update_profile(&agent, patch, Timestamp::now()).await.unwrap();
         agent
     }
 

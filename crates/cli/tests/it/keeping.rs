@@ -144,15 +144,15 @@ async fn kill_when_it_waits(mut moving: Child, database: &PostgresDatabase) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     let file = SqliteFile::fresh();
-    let desk = TestStore(std::sync::Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    let (alice, bob) = desk.pair().await;
+    let server = TestStore(std::sync::Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let (alice, bob) = server.pair().await;
     let mut session = None;
     for n in 0..5_000 {
         let draft = Draft::text(bob.name.clone(), "Plan", format!("text {n}"));
-        session = Some(desk.send(&alice, draft, at(1)).await.unwrap().answer.session_id);
+        session = Some(server.send(&alice, draft, at(1)).await.unwrap().answer.session_id);
     }
-    desk.close().await;
-    drop(desk);
+    server.close().await;
+    drop(server);
     let database = PostgresDatabase::fresh().await;
     let (from, to) = (file.url(), database.url());
     let arguments = ["move", "--database-url", &from, "--to", &to];
@@ -175,10 +175,10 @@ async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     assert_eq!(report["checksum"].as_str().unwrap().len(), 64);
     assert_eq!(json(&arguments).await["checksum"], report["checksum"], "once more is no harm");
 
-    let desk = TestStore(std::sync::Arc::new(PostgresStore::open(&to).await.unwrap()));
-    let texts = desk.texts(&bob, &session.unwrap(), 10_000).await;
+    let server = TestStore(std::sync::Arc::new(PostgresStore::open(&to).await.unwrap()));
+    let texts = server.texts(&bob, &session.unwrap(), 10_000).await;
     assert_eq!(texts, (0..5_000).rev().map(|n| format!("text {n}")).collect::<Vec<_>>());
-    desk.close().await;
+    server.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

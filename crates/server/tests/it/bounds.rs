@@ -5,34 +5,34 @@ use serde_json::{Value, json};
 use crate::test_server::{Agent, Answer, TestServer};
 
 /// Sends a message with a part of this many bytes.
-async fn send_large(desk: &TestServer, from: &Agent, to: &Agent, subject: &str, bytes: usize) -> Value {
+async fn send_large(server: &TestServer, from: &Agent, to: &Agent, subject: &str, bytes: usize) -> Value {
     let parts = json!([{"type": "text", "text": "look"}, {"type": "data", "data": {"k": "x".repeat(bytes)}}]);
     let body = json!({"to": to.name, "subject": subject, "parts": parts});
-    desk.post(from, "/messages/send", body).await.expect(201)
+    server.post(from, "/messages/send", body).await.expect(201)
 }
 
 fn size(answer: &Answer) -> usize {
     answer.headers["content-length"].to_str().unwrap().parse().unwrap()
 }
 
-async fn an_inbox_is_read_in_pages_newest_first(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn an_inbox_is_read_in_pages_newest_first(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for number in 0..7 {
-        desk.send(&alice, &bob, &format!("Plan {number}"), "hello").await;
+        server.send(&alice, &bob, &format!("Plan {number}"), "hello").await;
     }
     // An older thread that hears of something new comes first.
-    desk.send(&alice, &bob, "Plan 2", "again").await;
+    server.send(&alice, &bob, "Plan 2", "again").await;
     let subjects = |inbox: &Value| -> Vec<String> {
         inbox["sessions"].as_array().unwrap().iter().map(|s| s["subject"].as_str().unwrap().to_owned()).collect()
     };
-    let whole = desk.get(&bob, "/inbox").await.expect(200);
+    let whole = server.get(&bob, "/inbox").await.expect(200);
     assert!(whole.get("next").is_none(), "{whole}");
     let expected = ["Plan 2", "Plan 6", "Plan 5", "Plan 4", "Plan 3", "Plan 1", "Plan 0"];
     assert_eq!(subjects(&whole), expected);
     for limit in [1, 2, 3, 7, 500] {
         let (mut seen, mut path) = (Vec::new(), format!("/inbox?limit={limit}"));
         loop {
-            let page = desk.get(&bob, &path).await.expect(200);
+            let page = server.get(&bob, &path).await.expect(200);
             assert!(page["sessions"].as_array().unwrap().len() <= limit);
             seen.extend(subjects(&page));
             match page["next"].as_str() {
@@ -43,12 +43,12 @@ async fn an_inbox_is_read_in_pages_newest_first(desk: TestServer) {
         assert_eq!(seen, expected, "by {limit}");
     }
     let last = whole["sessions"][6]["session_id"].as_str().unwrap();
-    assert_eq!(subjects(&desk.get(&bob, &format!("/inbox?before={last}")).await.expect(200)), [""; 0]);
-    desk.get(&bob, &format!("/inbox?before={}", uuid())).await.problem(404, "not_found");
-    let carol = desk.register("carol-agent").await;
-    desk.get(&carol, &format!("/inbox?before={last}")).await.problem(404, "not_found");
+    assert_eq!(subjects(&server.get(&bob, &format!("/inbox?before={last}")).await.expect(200)), [""; 0]);
+    server.get(&bob, &format!("/inbox?before={}", uuid())).await.problem(404, "not_found");
+    let carol = server.register("carol-agent").await;
+    server.get(&carol, &format!("/inbox?before={last}")).await.problem(404, "not_found");
     for bad in ["limit=0", "limit=501", "limit=x", "before=x"] {
-        desk.get(&bob, &format!("/inbox?{bad}")).await.problem(422, "invalid");
+        server.get(&bob, &format!("/inbox?{bad}")).await.problem(422, "invalid");
     }
 }
 
@@ -56,24 +56,24 @@ fn uuid() -> &'static str {
     "01900000-0000-7000-8000-000000000000"
 }
 
-async fn an_inbox_shows_previews_of_what_is_long(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn an_inbox_shows_previews_of_what_is_long(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let long = "é".repeat(10_000);
-    desk.send(&alice, &bob, "Short", &"x".repeat(2_000)).await;
-    desk.send(&alice, &bob, "Long", &long).await;
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+    server.send(&alice, &bob, "Short", &"x".repeat(2_000)).await;
+    server.send(&alice, &bob, "Long", &long).await;
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     let shown = &inbox["sessions"][0]["recent_messages"][0];
     assert_eq!((&shown["content"], &shown["truncated"]), (&json!("é".repeat(2_000)), &json!(true)));
     let short = &inbox["sessions"][1]["recent_messages"][0];
     assert_eq!(short["content"].as_str().unwrap().len(), 2_000);
     assert!(short.get("truncated").is_none(), "{short}");
     let session = inbox["sessions"][0]["session_id"].as_str().unwrap();
-    let history = desk.get(&bob, &format!("/sessions/{session}/history")).await.expect(200);
+    let history = server.get(&bob, &format!("/sessions/{session}/history")).await.expect(200);
     assert_eq!(history["messages"][0]["content"], long, "whole where it is read");
     for number in 0..20 {
-        send_large(&desk, &alice, &bob, &format!("Large {number}"), 900_000).await;
+        send_large(&server, &alice, &bob, &format!("Large {number}"), 900_000).await;
     }
-    let inbox = desk.get(&bob, "/inbox").await;
+    let inbox = server.get(&bob, "/inbox").await;
     assert!(size(&inbox) < 100_000, "{}", size(&inbox));
     let inbox = inbox.expect(200);
     let large = &inbox["sessions"][0]["recent_messages"][0];
@@ -81,17 +81,18 @@ async fn an_inbox_shows_previews_of_what_is_long(desk: TestServer) {
     assert!(large.get("parts").is_none());
 }
 
-async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn every_page_is_bounded_in_bytes_and_the_rest_follows(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let count = 12;
     let mut sent = Vec::new();
     for _ in 0..count {
-        sent.push(send_large(&desk, &alice, &bob, "Large", 900_000).await["message_id"].clone());
+        sent.push(send_large(&server, &alice, &bob, "Large", 900_000).await["message_id"].clone());
     }
-    let session = desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["session_id"].as_str().unwrap().to_owned();
+    let session =
+        server.get(&bob, "/inbox").await.expect(200)["sessions"][0]["session_id"].as_str().unwrap().to_owned();
     let most = 6 * 1024 * 1024;
     let page = async |path: String| {
-        let answer = desk.get(&bob, &path).await;
+        let answer = server.get(&bob, &path).await;
         assert!(size(&answer) < most, "{path} has {} bytes", size(&answer));
         answer.expect(200)
     };
@@ -143,7 +144,7 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: TestServer) {
     }
     assert_eq!(seen, sent, "events");
 
-    let mut socket = desk.since(&bob, 0).await;
+    let mut socket = server.since(&bob, 0).await;
     let mut heard = Vec::new();
     while heard.len() < sent.len() {
         let event = socket.hear().await;
@@ -154,14 +155,14 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: TestServer) {
     assert_eq!(heard, sent, "a socket");
 }
 
-async fn what_is_claimed_is_bounded_in_bytes_too(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn what_is_claimed_is_bounded_in_bytes_too(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for _ in 0..10 {
-        send_large(&desk, &alice, &bob, "Large", 900_000).await;
+        send_large(&server, &alice, &bob, "Large", 900_000).await;
     }
     let mut claimed = 0;
     loop {
-        let answer = desk.post(&bob, "/messages/claim", json!({"limit": 100})).await;
+        let answer = server.post(&bob, "/messages/claim", json!({"limit": 100})).await;
         assert!(size(&answer) < 6 * 1024 * 1024);
         match answer.expect(200)["messages"].as_array().unwrap().len() {
             0 => break,
@@ -171,31 +172,31 @@ async fn what_is_claimed_is_bounded_in_bytes_too(desk: TestServer) {
     assert_eq!(claimed, 10, "what did not fit was not taken");
 }
 
-async fn one_send_to_many_is_bounded(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn one_send_to_many_is_bounded(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for again in [bob.name.to_string(), bob.name.to_string().to_uppercase()] {
         let twice = json!({"to": [bob.name, again], "subject": "Plan", "content": "hello"});
-        let problem = desk.post(&alice, "/messages/send-many", twice).await.problem(422, "invalid");
+        let problem = server.post(&alice, "/messages/send-many", twice).await.problem(422, "invalid");
         assert!(problem["detail"].as_str().unwrap().contains("more than once"), "{problem}");
     }
     let names: Vec<String> = (0..40).map(|number| format!("agent-{number}")).collect();
     let parts = json!([{"type": "data", "data": {"k": "x".repeat(900_000)}}]);
     let body = json!({"to": names, "subject": "Plan", "parts": parts});
-    desk.post(&alice, "/messages/send-many", body).await.problem(413, "too_large");
+    server.post(&alice, "/messages/send-many", body).await.problem(413, "too_large");
     let callback = json!({"channel": "x", "extra": "y".repeat(1_060_000)});
     let body = json!({"to": bob.name, "subject": "Plan", "content": "x", "kind": "task", "callback": callback});
-    desk.post(&alice, "/messages/send", body).await.problem(413, "too_large");
-    assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"], json!([]));
+    server.post(&alice, "/messages/send", body).await.problem(413, "too_large");
+    assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"], json!([]));
 }
 
-async fn waits_for_transcripts_are_limited(mut desk: TestServer) {
-    desk.close().await;
+async fn waits_for_transcripts_are_limited(mut server: TestServer) {
+    server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
-    desk.start(config).await;
-    let alice = desk.register("alice-agent").await;
+    server.start(config).await;
+    let alice = server.register("alice-agent").await;
     let line = json!({"role": "user", "sender": "ann", "content": "hello"});
-    desk.post(&alice, "/transcripts/chat:1", line.clone()).await.expect(201);
-    let follow = async || desk.get(&alice, "/transcripts/chat:1?after=1&wait=60").await;
+    server.post(&alice, "/transcripts/chat:1", line.clone()).await.expect(201);
+    let follow = async || server.get(&alice, "/transcripts/chat:1?after=1&wait=60").await;
     let first = async { (follow().await, 1) };
     let second = async { (follow().await, 2) };
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
@@ -204,7 +205,7 @@ async fn waits_for_transcripts_are_limited(mut desk: TestServer) {
         (answer, _) = &mut first => { answer.problem(429, "too_many_requests"); }
         (answer, _) = &mut second => { answer.problem(429, "too_many_requests"); }
     }
-    desk.post(&alice, "/transcripts/chat:1", line).await.expect(201);
+    server.post(&alice, "/transcripts/chat:1", line).await.expect(201);
 }
 
 crate::on_every_store!(

@@ -8,101 +8,101 @@ use serde_json::{Value, json};
 use crate::dashboard::Home;
 use crate::test_server::TestServer;
 
-async fn an_agent_is_paused_and_resumed_on_its_page(desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
-    let page = home.page(&desk, "/dashboard/agents/coder").await;
+async fn an_agent_is_paused_and_resumed_on_its_page(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let page = home.page(&server, "/dashboard/agents/coder").await;
     assert!(page.contains("/dashboard/agents/coder/pause") && !page.contains("paused by"), "{page}");
-    let done = home.post(&desk, "/dashboard/agents/coder/pause", &[]).await;
+    let done = home.post(&server, "/dashboard/agents/coder/pause", &[]).await;
     assert_eq!((done.url().path(), done.url().query()), ("/dashboard/agents/coder", Some("done=paused")));
     let page = done.text().await.unwrap();
     assert!(page.contains("paused by pat") && page.contains("/dashboard/agents/coder/resume"), "{page}");
     for path in ["/dashboard", "/dashboard/agents"] {
-        assert!(home.page(&desk, path).await.contains(">paused<"), "{path}");
+        assert!(home.page(&server, path).await.contains(">paused<"), "{path}");
     }
-    let sent = desk.send(&tester, &coder, "Plan", "waits").await;
+    let sent = server.send(&tester, &coder, "Plan", "waits").await;
     assert_eq!(sent["paused"], json!(true));
-    home.post(&desk, "/dashboard/agents/coder/resume", &[]).await;
-    assert_eq!(desk.get(&tester, "/agents/coder").await.expect(200)["paused"], Value::Null);
-    assert!(!home.page(&desk, "/dashboard").await.contains(">paused<"));
+    home.post(&server, "/dashboard/agents/coder/resume", &[]).await;
+    assert_eq!(server.get(&tester, "/agents/coder").await.expect(200)["paused"], Value::Null);
+    assert!(!home.page(&server, "/dashboard").await.contains(">paused<"));
     // The person is not paused, nor is a stranger.
-    assert!(!home.page(&desk, "/dashboard/agents/pat").await.contains("/pause"));
-    assert_eq!(home.post(&desk, "/dashboard/agents/pat/pause", &[]).await.status(), 409);
-    assert_eq!(home.post(&desk, "/dashboard/agents/nobody/pause", &[]).await.status(), 404);
+    assert!(!home.page(&server, "/dashboard/agents/pat").await.contains("/pause"));
+    assert_eq!(home.post(&server, "/dashboard/agents/pat/pause", &[]).await.status(), 409);
+    assert_eq!(home.post(&server, "/dashboard/agents/nobody/pause", &[]).await.status(), 404);
 }
 
-async fn a_conversation_is_ended_on_its_page(desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
-    let sent = desk.send(&coder, &tester, "Loop", "ping").await;
+async fn a_conversation_is_ended_on_its_page(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let sent = server.send(&coder, &tester, "Loop", "ping").await;
     let at = format!("/dashboard/conversations/{}", sent["session_id"].as_str().unwrap());
-    assert!(home.page(&desk, &at).await.contains("End this conversation"));
-    let page = home.post(&desk, &format!("{at}/end"), &[]).await.text().await.unwrap();
+    assert!(home.page(&server, &at).await.contains("End this conversation"));
+    let page = home.post(&server, &format!("{at}/end"), &[]).await.text().await.unwrap();
     assert!(page.contains("pat ended this conversation") && page.contains("ping"), "{page}");
     assert!(
         !page.contains("End this conversation") && !page.contains("name=\"content\""),
         "nothing more to do: {page}"
     );
-    assert!(home.page(&desk, "/dashboard/conversations").await.contains(">ended<"));
+    assert!(home.page(&server, "/dashboard/conversations").await.contains(">ended<"));
     let more = json!({"to": "tester", "subject": "Loop", "content": "pong"});
-    desk.post(&coder, "/messages/send", more).await.problem(410, "gone");
+    server.post(&coder, "/messages/send", more).await.problem(410, "gone");
 }
 
-async fn a_task_is_given_to_another_and_canceled_on_its_page(desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
-    home.agent(&desk, "writer").await;
+async fn a_task_is_given_to_another_and_canceled_on_its_page(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    home.agent(&server, "writer").await;
     let task = json!({"to": "tester", "subject": "Test", "content": "all of it", "kind": "task"});
-    let sent = desk.post(&coder, "/messages/send", task).await.expect(201);
+    let sent = server.post(&coder, "/messages/send", task).await.expect(201);
     let id = sent["task"]["id"].as_str().unwrap();
     let at = format!("/dashboard/tasks/{id}");
-    let page = home.page(&desk, &at).await;
+    let page = home.page(&server, &at).await;
     assert!(page.contains("value=\"writer\"") && !page.contains("value=\"tester\""), "{page}");
     let reassign = format!("{at}/reassign");
-    assert_eq!(home.post(&desk, &reassign, &[("to", "nobody")]).await.status(), 404);
-    assert_eq!(home.post(&desk, &reassign, &[("to", "")]).await.status(), 422);
-    assert_eq!(home.post(&desk, &reassign, &[("to", "coder")]).await.status(), 409, "it gave it itself");
-    let moved = home.post(&desk, &reassign, &[("to", "writer")]).await;
+    assert_eq!(home.post(&server, &reassign, &[("to", "nobody")]).await.status(), 404);
+    assert_eq!(home.post(&server, &reassign, &[("to", "")]).await.status(), 422);
+    assert_eq!(home.post(&server, &reassign, &[("to", "coder")]).await.status(), 409, "it gave it itself");
+    let moved = home.post(&server, &reassign, &[("to", "writer")]).await;
     assert_eq!(moved.url().query(), Some("done=reassigned"));
-    assert_eq!(desk.get(&coder, &format!("/tasks/{id}")).await.expect(200)["assignee"], "writer");
-    assert_eq!(desk.get(&tester, &format!("/tasks/{id}")).await.status, 404);
+    assert_eq!(server.get(&coder, &format!("/tasks/{id}")).await.expect(200)["assignee"], "writer");
+    assert_eq!(server.get(&tester, &format!("/tasks/{id}")).await.status, 404);
     let note = "x".repeat(10_001);
-    assert_eq!(home.post(&desk, &format!("{at}/cancel"), &[("note", &note)]).await.status(), 422);
-    let page = home.post(&desk, &format!("{at}/cancel"), &[("note", "not <needed>")]).await.text().await.unwrap();
+    assert_eq!(home.post(&server, &format!("{at}/cancel"), &[("note", &note)]).await.status(), 422);
+    let page = home.post(&server, &format!("{at}/cancel"), &[("note", "not <needed>")]).await.text().await.unwrap();
     assert!(page.contains("canceled by pat") && !page.contains("not <needed>"), "{page}");
     assert!(!page.contains("Cancel the task"), "what has ended is left alone: {page}");
-    let task = desk.get(&coder, &format!("/tasks/{id}")).await.expect(200);
+    let task = server.get(&coder, &format!("/tasks/{id}")).await.expect(200);
     assert_eq!(task["note"], "canceled by pat: not <needed>");
-    assert_eq!(home.post(&desk, &reassign, &[("to", "tester")]).await.status(), 409);
+    assert_eq!(home.post(&server, &reassign, &[("to", "tester")]).await.status(), 409);
 }
 
-async fn what_is_done_in_an_agents_name_is_in_its_log(desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, _) = (home.agent(&desk, "coder").await, desk.register("friend").await);
+async fn what_is_done_in_an_agents_name_is_in_its_log(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, _) = (home.agent(&server, "coder").await, server.register("friend").await);
     let peer = [("agent", "coder"), ("peer", "friend")];
     for what in ["ask", "block", "unblock"] {
-        assert_eq!(home.post(&desk, &format!("/dashboard/connections/{what}"), &peer).await.status(), 200, "{what}");
+        assert_eq!(home.post(&server, &format!("/dashboard/connections/{what}"), &peer).await.status(), 200, "{what}");
     }
     let acts = |page: Value| -> Vec<Value> {
         let events = page["events"].as_array().unwrap().clone();
         events.into_iter().filter(|event| event["type"] == "stepped_in").collect()
     };
-    let told = acts(desk.get(&coder, "/events?since=0").await.expect(200));
+    let told = acts(server.get(&coder, "/events?since=0").await.expect(200));
     let words: Vec<_> = told.iter().map(|act| (&act["by"], &act["act"], &act["with"], &act["did"])).collect();
     let [by, act, with] = ["pat", "connection", "friend"].map(Value::from);
     let did = ["asked", "blocked", "unblocked"].map(Value::from);
     assert_eq!(words, did.iter().map(|did| (&by, &act, &with, did)).collect::<Vec<_>>());
-    home.post(&desk, "/dashboard/agents/coder/key", &[]).await;
-    let told = acts(desk.get(&home.person, "/events?since=0").await.expect(200));
+    home.post(&server, "/dashboard/agents/coder/key", &[]).await;
+    let told = acts(server.get(&home.person, "/events?since=0").await.expect(200));
     assert_eq!(told.last().unwrap()["act"], "key_renewed", "the person's log has it too");
     assert_eq!(told.len(), 4);
 }
 
-async fn nobody_else_steps_in(desk: TestServer) {
-    let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
+async fn nobody_else_steps_in(server: TestServer) {
+    let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let task = json!({"to": "tester", "subject": "Test", "content": "all of it", "kind": "task"});
-    let sent = desk.post(&coder, "/messages/send", task).await.expect(201);
+    let sent = server.post(&coder, "/messages/send", task).await.expect(201);
     let [session, id] = [&sent["session_id"], &sent["task"]["id"]].map(|id| id.as_str().unwrap());
     let acts = [
         "/dashboard/agents/coder/pause".to_owned(),
@@ -113,44 +113,44 @@ async fn nobody_else_steps_in(desk: TestServer) {
     ];
     let form = [("to", "coder")];
     for act in &acts {
-        assert_eq!(home.form(&desk, act, &form).await.status(), 403, "{act} without the token of the form");
-        assert_eq!(other.post(&desk, act, &form).await.status(), 404, "{act} of another household");
-        assert_eq!(home.get(&desk, act).await.status(), 405, "{act} is no link");
+        assert_eq!(home.form(&server, act, &form).await.status(), 403, "{act} without the token of the form");
+        assert_eq!(other.post(&server, act, &form).await.status(), 404, "{act} of another household");
+        assert_eq!(home.get(&server, act).await.status(), 405, "{act} is no link");
     }
-    assert_eq!(desk.get(&tester, "/agents/coder").await.expect(200)["paused"], Value::Null);
-    assert_eq!(desk.get(&coder, &format!("/tasks/{id}")).await.expect(200)["state"], "pending");
-    desk.send(&coder, &tester, "Test", "still open").await;
+    assert_eq!(server.get(&tester, "/agents/coder").await.expect(200)["paused"], Value::Null);
+    assert_eq!(server.get(&coder, &format!("/tasks/{id}")).await.expect(200)["state"], "pending");
+    server.send(&coder, &tester, "Test", "still open").await;
 }
 
-async fn operators_read_mail_only_where_everybody_is_told(mut desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, eye) = (home.agent(&desk, "coder").await, Home::of(&desk, "kim").await);
+async fn operators_read_mail_only_where_everybody_is_told(mut server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, eye) = (home.agent(&server, "coder").await, Home::of(&server, "kim").await);
     for number in 0..31 {
-        desk.send(&coder, &home.person, "Plan", &format!("the vault is <b>{number}</b>")).await;
+        server.send(&coder, &home.person, "Plan", &format!("the vault is <b>{number}</b>")).await;
     }
-    desk.store.set_operator(&"kim".parse().unwrap(), true, Timestamp::now()).await.unwrap();
+    server.store.set_operator(&"kim".parse().unwrap(), true, Timestamp::now()).await.unwrap();
     let told = json!({"name": "told"});
-    assert_eq!(eye.get(&desk, "/dashboard/mail").await.status(), 403, "off by default");
-    assert_eq!(desk.get(&coder, "/agents/me").await.expect(200)["operators_read_mail"], Value::Null);
-    assert!(!eye.page(&desk, "/dashboard/health").await.contains("can read all mail"));
-    let port: u16 = desk.host.rsplit_once(':').unwrap().1.parse().unwrap();
-    desk.close().await;
+    assert_eq!(eye.get(&server, "/dashboard/mail").await.status(), 403, "off by default");
+    assert_eq!(server.get(&coder, "/agents/me").await.expect(200)["operators_read_mail"], Value::Null);
+    assert!(!eye.page(&server, "/dashboard/health").await.contains("can read all mail"));
+    let port: u16 = server.host.rsplit_once(':').unwrap().1.parse().unwrap();
+    server.close().await;
     let config = Config { rate_limits: None, operators_read_mail: true, ..Config::default() };
-    desk.start_on(&format!("127.0.0.1:{port}"), config).await;
-    let page = eye.page(&desk, "/dashboard/mail").await;
+    server.start_on(&format!("127.0.0.1:{port}"), config).await;
+    let page = eye.page(&server, "/dashboard/mail").await;
     assert!(page.contains("the vault is &lt;b&gt;30") && !page.contains("&lt;b&gt;0&lt;"), "{page}");
     assert!(page.len() < 50_000, "{} bytes", page.len());
     let (_, older) = page.split_once("/dashboard/mail?before=").unwrap();
     let older = older.split('"').next().unwrap();
-    let page = eye.page(&desk, &format!("/dashboard/mail?before={older}")).await;
+    let page = eye.page(&server, &format!("/dashboard/mail?before={older}")).await;
     assert!(page.contains("the vault is &lt;b&gt;0&lt;") && !page.contains("&lt;b&gt;30"), "{page}");
     // Nobody else does, and everybody is told.
-    assert_eq!(home.get(&desk, "/dashboard/mail").await.status(), 403);
-    assert!(home.page(&desk, "/dashboard").await.contains("can read all mail"));
-    assert_eq!(desk.get(&coder, "/agents/me").await.expect(200)["operators_read_mail"], true);
-    let registered = desk.call(Method::POST, "/agents/register", None, Some(&told)).await.expect(201);
+    assert_eq!(home.get(&server, "/dashboard/mail").await.status(), 403);
+    assert!(home.page(&server, "/dashboard").await.contains("can read all mail"));
+    assert_eq!(server.get(&coder, "/agents/me").await.expect(200)["operators_read_mail"], true);
+    let registered = server.call(Method::POST, "/agents/register", None, Some(&told)).await.expect(201);
     assert_eq!(registered["operators_read_mail"], true);
-    assert_eq!(desk.call(Method::GET, "/health", None, None).await.expect(200)["operators_read_mail"], true);
+    assert_eq!(server.call(Method::GET, "/health", None, None).await.expect(200)["operators_read_mail"], true);
 }
 
 crate::on_every_store!(

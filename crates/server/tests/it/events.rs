@@ -8,12 +8,12 @@ fn kinds(page: &Value) -> Vec<&str> {
     page["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-async fn the_log_holds_everything_that_happened_in_order(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn the_log_holds_everything_that_happened_in_order(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for number in 0..5 {
-        desk.send(&alice, &bob, "Plan", &number.to_string()).await;
+        server.send(&alice, &bob, "Plan", &number.to_string()).await;
     }
-    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    let page = server.get(&bob, "/events?since=0").await.expect(200);
     let expected = ["connection_request", "new_message", "new_message", "new_message", "new_message", "new_message"];
     assert_eq!(kinds(&page), expected);
     assert_eq!(page["events"][0]["from_agent"], "alice-agent");
@@ -24,7 +24,7 @@ async fn the_log_holds_everything_that_happened_in_order(desk: TestServer) {
     // By pages, each entry once.
     let (mut since, mut seen) = (0, Vec::new());
     loop {
-        let page = desk.get(&bob, &format!("/events?since={since}&limit=2")).await.expect(200);
+        let page = server.get(&bob, &format!("/events?since={since}&limit=2")).await.expect(200);
         since = page["cursor"].as_u64().unwrap();
         match page["events"].as_array().unwrap().as_slice() {
             [] => break,
@@ -32,55 +32,55 @@ async fn the_log_holds_everything_that_happened_in_order(desk: TestServer) {
         }
     }
     assert_eq!(seen, cursors);
-    let approved = desk.get(&alice, "/events?since=0").await.expect(200);
+    let approved = server.get(&alice, "/events?since=0").await.expect(200);
     assert_eq!(kinds(&approved)[0], "connection_approved");
     assert_eq!(approved["events"][0]["connected_agent"], "bob-agent");
 }
 
-async fn without_a_cursor_the_answer_is_the_end_of_the_log(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    desk.send(&alice, &bob, "Plan", "before").await;
-    let page = desk.get(&bob, "/events?wait=30").await.expect(200);
+async fn without_a_cursor_the_answer_is_the_end_of_the_log(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    server.send(&alice, &bob, "Plan", "before").await;
+    let page = server.get(&bob, "/events?wait=30").await.expect(200);
     assert_eq!(page["events"], json!([]), "it does not wait");
-    desk.send(&alice, &bob, "Plan", "after").await;
-    let next = desk.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
+    server.send(&alice, &bob, "Plan", "after").await;
+    let next = server.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
     assert_eq!(next["events"].as_array().unwrap().len(), 1);
     assert_eq!(next["events"][0]["content"], "after");
     // A cursor of another database is no reason to hear nothing for ever.
-    let beyond = desk.get(&bob, "/events?since=999999").await.expect(200);
+    let beyond = server.get(&bob, "/events?since=999999").await.expect(200);
     assert_eq!(beyond["cursor"], next["cursor"]);
 }
 
-async fn a_waiting_poll_is_answered_by_the_message(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
+async fn a_waiting_poll_is_answered_by_the_message(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let end = server.get(&bob, "/events").await.expect(200)["cursor"].clone();
     let path = format!("/events?since={end}&wait=30");
-    let poll = desk.get(&bob, &path);
-    let (page, _) = soon(async { tokio::join!(poll, desk.send(&alice, &bob, "Plan", "now")) }).await;
+    let poll = server.get(&bob, &path);
+    let (page, _) = soon(async { tokio::join!(poll, server.send(&alice, &bob, "Plan", "now")) }).await;
     let page = page.expect(200);
     assert_eq!(page["events"][0]["content"], "now");
-    let quiet = desk.get(&bob, &format!("/events?since={}&wait=1", page["cursor"])).await.expect(200);
+    let quiet = server.get(&bob, &format!("/events?since={}&wait=1", page["cursor"])).await.expect(200);
     assert_eq!((&quiet["events"], &quiet["cursor"]), (&json!([]), &page["cursor"]));
 }
 
-async fn only_a_poll_that_waits_takes_a_listeners_place(mut desk: TestServer) {
-    desk.close().await;
+async fn only_a_poll_that_waits_takes_a_listeners_place(mut server: TestServer) {
+    server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
-    desk.start(config).await;
-    let bob = desk.register("bob-agent").await;
-    let _socket = desk.live(&bob).await;
-    desk.get(&bob, "/events").await.expect(200);
-    desk.get(&bob, "/events?since=0").await.expect(200);
-    desk.get(&bob, "/events?wait=5").await.expect(200);
-    desk.get(&bob, "/events?since=0&wait=1").await.problem(429, "too_many_requests");
+    server.start(config).await;
+    let bob = server.register("bob-agent").await;
+    let _socket = server.live(&bob).await;
+    server.get(&bob, "/events").await.expect(200);
+    server.get(&bob, "/events?since=0").await.expect(200);
+    server.get(&bob, "/events?wait=5").await.expect(200);
+    server.get(&bob, "/events?since=0&wait=1").await.problem(429, "too_many_requests");
 }
 
-async fn bad_questions_are_refused(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
+async fn bad_questions_are_refused(server: TestServer) {
+    let alice = server.register("alice-agent").await;
     for bad in
         ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2", "since=1&previous=x"]
     {
-        desk.get(&alice, &format!("/events?{bad}")).await.problem(422, "invalid");
+        server.get(&alice, &format!("/events?{bad}")).await.problem(422, "invalid");
     }
 }
 

@@ -4,38 +4,38 @@ use serde_json::json;
 
 use crate::test_server::TestServer;
 
-async fn connection_flow(desk: TestServer) {
-    let (alice, bob) = (desk.register("agent-a").await, desk.register("agent-b").await);
-    let code = desk.ask(&alice, &bob).await;
-    let approved = desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+async fn connection_flow(server: TestServer) {
+    let (alice, bob) = (server.register("agent-a").await, server.register("agent-b").await);
+    let code = server.ask(&alice, &bob).await;
+    let approved = server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
     assert_eq!(approved["status"], "ACTIVE");
     // Active for both: each can write to the other.
-    desk.send(&alice, &bob, "Test", "from a").await;
-    desk.send(&bob, &alice, "Test", "from b").await;
-    assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["pending_connections"], json!([]));
+    server.send(&alice, &bob, "Test", "from a").await;
+    server.send(&bob, &alice, "Test", "from b").await;
+    assert_eq!(server.get(&bob, "/inbox").await.expect(200)["pending_connections"], json!([]));
 }
 
-async fn message_flow(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let sent = desk.send(&alice, &bob, "Test", "hello").await;
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+async fn message_flow(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let sent = server.send(&alice, &bob, "Test", "hello").await;
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["recent_messages"][0]["content"], "hello");
     assert_eq!(inbox["sessions"][0]["unread_count"], 1);
     let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
-    let read = desk.get(&bob, &path).await.expect(200);
+    let read = server.get(&bob, &path).await.expect(200);
     assert_eq!(read["messages"][0]["is_read"], true);
-    assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 0);
+    assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 0);
     let reply = json!({"to": alice.name, "content": "hello yourself", "session_id": sent["session_id"]});
-    desk.post(&bob, "/messages/send", reply).await.expect(201);
-    let inbox = desk.get(&alice, "/inbox").await.expect(200);
+    server.post(&bob, "/messages/send", reply).await.expect(201);
+    let inbox = server.get(&alice, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["recent_messages"][0]["content"], "hello yourself");
     assert_eq!(inbox["sessions"][0]["unread_count"], 1);
 }
 
-async fn websocket_integration(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let mut socket = desk.live(&bob).await;
-    let sent = desk.send(&alice, &bob, "Project collaboration", "Hello Bob!").await;
+async fn websocket_integration(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let mut socket = server.live(&bob).await;
+    let sent = server.send(&alice, &bob, "Project collaboration", "Hello Bob!").await;
     let mut event = socket.hear().await;
     let cursor = event.as_object_mut().unwrap().remove("cursor").unwrap();
     assert!(cursor.is_u64());

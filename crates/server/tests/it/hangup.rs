@@ -10,11 +10,11 @@ use tokio::net::TcpStream;
 use crate::test_server::{Agent, TestServer, soon};
 
 /// Writes a request whole and closes the connection without waiting for an answer.
-async fn write_and_close(desk: &TestServer, agent: &Agent, method: &str, path: &str, body: &str) {
-    let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+async fn write_and_close(server: &TestServer, agent: &Agent, method: &str, path: &str, body: &str) {
+    let mut stream = TcpStream::connect(&server.host).await.unwrap();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        desk.host,
+        server.host,
         agent.key,
         body.len()
     );
@@ -23,66 +23,67 @@ async fn write_and_close(desk: &TestServer, agent: &Agent, method: &str, path: &
 }
 
 /// Waits until this key is refused; a key that stays good for ever fails the test.
-async fn is_refused(desk: &TestServer, key: &str) {
+async fn is_refused(server: &TestServer, key: &str) {
     soon(async {
-        while desk.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {
+        while server.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
 }
 
-async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(desk: TestServer) {
+async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(server: TestServer) {
     for number in 0..20 {
-        let agent = desk.register(&format!("agent-{number}")).await;
+        let agent = server.register(&format!("agent-{number}")).await;
         // The key is remembered from now on.
-        desk.get(&agent, "/agents/me").await.expect(200);
-        write_and_close(&desk, &agent, "DELETE", "/agents/me", "").await;
-        is_refused(&desk, &agent.key).await;
+        server.get(&agent, "/agents/me").await.expect(200);
+        write_and_close(&server, &agent, "DELETE", "/agents/me", "").await;
+        is_refused(&server, &agent.key).await;
     }
 }
 
-async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(desk: TestServer) {
+async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(server: TestServer) {
     for number in 0..20 {
-        let agent = desk.register(&format!("agent-{number}")).await;
-        let mut socket = desk.live(&agent).await;
-        write_and_close(&desk, &agent, "POST", "/agents/me/rotate-key", r#"{"grace_seconds":0}"#).await;
-        is_refused(&desk, &agent.key).await;
+        let agent = server.register(&format!("agent-{number}")).await;
+        let mut socket = server.live(&agent).await;
+        write_and_close(&server, &agent, "POST", "/agents/me/rotate-key", r#"{"grace_seconds":0}"#).await;
+        is_refused(&server, &agent.key).await;
         assert_eq!(socket.closed().await.0, 4001);
     }
 }
 
-async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut desk: TestServer) {
+async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut server: TestServer) {
     // A listener that was not told looks by itself only after this long.
-    desk.close().await;
+    server.close().await;
     let config = amb_server::Config {
         look_interval: Duration::from_secs(3_600),
         rate_limits: None,
         ..amb_server::Config::default()
     };
-    desk.start(config).await;
-    let (alice, bob) = desk.pair().await;
-    let mut socket = desk.live(&bob).await;
+    server.start(config).await;
+    let (alice, bob) = server.pair().await;
+    let mut socket = server.live(&bob).await;
     for number in 0..40 {
         let content = format!("number {number}");
         let body = json!({"to": bob.name, "subject": "Plan", "content": content}).to_string();
-        write_and_close(&desk, &alice, "POST", "/messages/send", &body).await;
+        write_and_close(&server, &alice, "POST", "/messages/send", &body).await;
         assert_eq!(socket.hear().await["content"], content);
     }
 }
 
-async fn a_long_poll_ends_with_its_client(mut desk: TestServer) {
-    desk.close().await;
+async fn a_long_poll_ends_with_its_client(mut server: TestServer) {
+    server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
-    desk.start(config).await;
-    let bob = desk.register("bob-agent").await;
-    let poll = format!("GET /events?since=0&wait=60 HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", desk.host, bob.key);
+    server.start(config).await;
+    let bob = server.register("bob-agent").await;
+    let poll =
+        format!("GET /events?since=0&wait=60 HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", server.host, bob.key);
     let start_poll = async || {
-        let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+        let mut stream = TcpStream::connect(&server.host).await.unwrap();
         stream.write_all(poll.as_bytes()).await.unwrap();
         stream
     };
-    let waits = async || desk.get(&bob, "/events?since=0&wait=1").await.status == 429;
+    let waits = async || server.get(&bob, "/events?since=0&wait=1").await.status == 429;
     let mut stream = start_poll().await;
     soon(async {
         while !waits().await {
@@ -104,14 +105,14 @@ async fn a_long_poll_ends_with_its_client(mut desk: TestServer) {
     tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the poll ended");
 }
 
-async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn what_a_client_that_hangs_up_sent_is_found_at_once(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for number in 0..5 {
         let word = format!("zebra{number}");
         let body = json!({"to": bob.name, "subject": "Plan", "content": word}).to_string();
-        write_and_close(&desk, &alice, "POST", "/messages/send", &body).await;
+        write_and_close(&server, &alice, "POST", "/messages/send", &body).await;
         let found = async {
-            let hits = async || desk.get(&bob, &format!("/search?q={word}")).await.expect(200)["hits"].clone();
+            let hits = async || server.get(&bob, &format!("/search?q={word}")).await.expect(200)["hits"].clone();
             while hits().await.as_array().unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -122,29 +123,29 @@ async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: TestServer) {
 }
 
 /// Whether one more listener of the agent's may come.
-async fn a_place_is_free(desk: &TestServer, agent: &Agent) -> bool {
-    let mut socket = desk.socket(&format!("?api_key={}", agent.key)).await;
+async fn a_place_is_free(server: &TestServer, agent: &Agent) -> bool {
+    let mut socket = server.socket(&format!("?api_key={}", agent.key)).await;
     socket.try_say(json!({"type": "ping"})).await.is_ok() && !socket.hear_one().await.is_null()
 }
 
-async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut desk: TestServer) {
-    desk.close().await;
+async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut server: TestServer) {
+    server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
-    desk.start(config).await;
-    let (alice, bob) = desk.pair().await;
-    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
-    let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
-    let (host, key) = (&desk.host, &bob.key);
+    server.start(config).await;
+    let (alice, bob) = server.pair().await;
+    let sent = server.send(&alice, &bob, "Plan", "hello").await;
+    let end = server.get(&bob, "/events").await.expect(200)["cursor"].clone();
+    let (host, key) = (&server.host, &bob.key);
     let poll = format!("GET /events?since={end}&wait=60 HTTP/1.1\r\nhost: {host}\r\nx-api-key: {key}\r\n\r\n");
     let start_poll = async || {
-        let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+        let mut stream = TcpStream::connect(&server.host).await.unwrap();
         stream.write_all(poll.as_bytes()).await.unwrap();
         stream
     };
     // One process waits at the end of the log.
     let mut waiting = start_poll().await;
     soon(async {
-        while a_place_is_free(&desk, &bob).await {
+        while a_place_is_free(&server, &bob).await {
             // The check above may have held the only place when the poll arrived: then the poll was refused.
             if waiting.try_read(&mut [0]).is_ok() {
                 waiting = start_poll().await;
@@ -153,12 +154,12 @@ async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut de
     })
     .await;
     // Another reads the mail, and the first is gone before the other comes back.
-    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    let page = server.get(&bob, "/events?since=0").await.expect(200);
     assert_eq!(page["cursor"], end);
     drop(waiting);
-    soon(async { while !a_place_is_free(&desk, &bob).await {} }).await;
-    desk.get(&bob, &format!("/events?since={end}")).await.expect(200);
-    crate::receipts::until(&desk, &alice, &sent, "delivered").await;
+    soon(async { while !a_place_is_free(&server, &bob).await {} }).await;
+    server.get(&bob, &format!("/events?since={end}")).await.expect(200);
+    crate::receipts::until(&server, &alice, &sent, "delivered").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::test_server::TestServer;
 
-async fn bodies_that_are_wrong_are_told_apart(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn bodies_that_are_wrong_are_told_apart(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let deep = format!("{{\"to\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let deep_data = format!(
         "{{\"to\":\"bob-agent\",\"subject\":\"x\",\"parts\":[{{\"type\":\"data\",\"data\":{}1{}}}]}}",
@@ -39,9 +39,9 @@ async fn bodies_that_are_wrong_are_told_apart(desk: TestServer) {
         (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"x\",\"deadline\":\"soon\"}", 422, "invalid"),
     ];
     for (body, status, code) in table {
-        let request = desk.http.post(desk.url("/messages/send")).header("X-API-Key", &alice.key);
+        let request = server.http.post(server.url("/messages/send")).header("X-API-Key", &alice.key);
         let request = request.header("Content-Type", "application/json").body(body.to_vec());
-        let answer = desk.request(request).await;
+        let answer = server.request(request).await;
         assert_eq!(
             answer.status.as_u16(),
             *status,
@@ -51,17 +51,17 @@ async fn bodies_that_are_wrong_are_told_apart(desk: TestServer) {
         );
         answer.problem(*status, code);
     }
-    desk.send(&alice, &bob, "Plan", "all is well").await;
+    server.send(&alice, &bob, "Plan", "all is well").await;
 }
 
-async fn a_body_of_another_type_is_refused(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
+async fn a_body_of_another_type_is_refused(server: TestServer) {
+    let alice = server.register("alice-agent").await;
     let send = async |kind: Option<&str>| {
-        let mut request = desk.http.post(desk.url("/connections/request")).header("X-API-Key", &alice.key);
+        let mut request = server.http.post(server.url("/connections/request")).header("X-API-Key", &alice.key);
         if let Some(kind) = kind {
             request = request.header("Content-Type", kind);
         }
-        desk.request(request.body(r#"{"target_agent_name":"nobody"}"#)).await
+        server.request(request.body(r#"{"target_agent_name":"nobody"}"#)).await
     };
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "é", "json"] {
         send(Some(kind)).await.problem(415, "unsupported_media_type");
@@ -72,18 +72,18 @@ async fn a_body_of_another_type_is_refused(desk: TestServer) {
     send(None).await.problem(415, "unsupported_media_type");
 }
 
-async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
+async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(server: TestServer) {
+    let alice = server.register("alice-agent").await;
     let huge = json!({"to": "bob-agent", "subject": "x", "content": "x".repeat(3 * 1024 * 1024)});
-    desk.post(&alice, "/messages/send", huge).await.problem(413, "too_large");
+    server.post(&alice, "/messages/send", huge).await.problem(413, "too_large");
     let parts = json!({"to": "bob-agent", "subject": "x", "metadata": {"k": "x".repeat(20_000)}, "content": "x"});
-    desk.post(&alice, "/messages/send", parts).await.problem(413, "too_large");
+    server.post(&alice, "/messages/send", parts).await.problem(413, "too_large");
 }
 
-async fn routes_and_methods_that_are_not_there_are_problems_too(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
+async fn routes_and_methods_that_are_not_there_are_problems_too(server: TestServer) {
+    let alice = server.register("alice-agent").await;
     for path in ["/", "/nothing", "/inbox/", "/agent", "/sessions/x/history/y", "/metrics"] {
-        desk.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
+        server.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
     }
     for (method, path, allow) in [
         (Method::GET, "/messages/send", "POST"),
@@ -92,19 +92,19 @@ async fn routes_and_methods_that_are_not_there_are_problems_too(desk: TestServer
         (Method::PUT, "/sessions/x/history", "GET,HEAD"),
         (Method::OPTIONS, "/inbox", "GET,HEAD"),
     ] {
-        let answer = desk.call(method, path, Some(&alice.key), None).await;
+        let answer = server.call(method, path, Some(&alice.key), None).await;
         assert_eq!(answer.headers["allow"], allow);
         answer.problem(405, "method_not_allowed");
     }
 }
 
-async fn odd_paths_and_queries_do_no_harm(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
-    desk.get(&alice, "/sessions/%FF/history").await.problem(400, "malformed");
-    desk.get(&alice, "/sessions/%00/history").await.problem(422, "invalid");
-    desk.get(&alice, "/sessions/..%2f..%2fetc/history").await.problem(422, "invalid");
-    desk.get(&alice, "/inbox?unread_only=%FF").await.problem(422, "invalid");
-    desk.get(&alice, "/inbox?%00&%FF=1&x").await.expect(200);
+async fn odd_paths_and_queries_do_no_harm(server: TestServer) {
+    let alice = server.register("alice-agent").await;
+    server.get(&alice, "/sessions/%FF/history").await.problem(400, "malformed");
+    server.get(&alice, "/sessions/%00/history").await.problem(422, "invalid");
+    server.get(&alice, "/sessions/..%2f..%2fetc/history").await.problem(422, "invalid");
+    server.get(&alice, "/inbox?unread_only=%FF").await.problem(422, "invalid");
+    server.get(&alice, "/inbox?%00&%FF=1&x").await.expect(200);
 }
 
 crate::on_every_store!(

@@ -42,25 +42,25 @@ pub(crate) fn agent(registered: &Value) -> Agent {
     Agent { name: text("name"), key: text("api_key") }
 }
 
-async fn a_household_from_its_founding_to_a_revoked_machine(desk: TestServer) {
-    let owner = desk.found().await;
-    desk.try_person(None, "ann").await.problem(401, "unauthorized");
-    desk.try_person(Some("ambh_wrong"), "ann").await.problem(401, "unauthorized");
-    desk.try_person(Some(&owner), "admin").await.problem(422, "invalid");
-    let ann = agent(&desk.try_person(Some(&owner), "person").await.expect(201));
+async fn a_household_from_its_founding_to_a_revoked_machine(server: TestServer) {
+    let owner = server.found().await;
+    server.try_person(None, "ann").await.problem(401, "unauthorized");
+    server.try_person(Some("ambh_wrong"), "ann").await.problem(401, "unauthorized");
+    server.try_person(Some(&owner), "admin").await.problem(422, "invalid");
+    let ann = agent(&server.try_person(Some(&owner), "person").await.expect(201));
     assert_eq!(ann.name, "person", "a name that no agent gets");
-    desk.try_join(&owner, "person").await.problem(422, "invalid");
-    desk.try_person(Some(&owner), "ann").await.problem(409, "conflict");
+    server.try_join(&owner, "person").await.problem(422, "invalid");
+    server.try_person(Some(&owner), "ann").await.problem(409, "conflict");
 
-    let problem = desk.try_join("ambh_wrong", "coder").await.problem(401, "unauthorized");
+    let problem = server.try_join("ambh_wrong", "coder").await.problem(401, "unauthorized");
     assert!(problem["detail"].as_str().unwrap().contains("household"), "{problem}");
-    let (coder, stranger) = (desk.join(&owner, "coder").await, desk.register("stranger").await);
-    desk.send(&ann, &coder, "Plan", "look at the failing test").await;
-    desk.send(&coder, &ann, "Plan", "done").await;
+    let (coder, stranger) = (server.join(&owner, "coder").await, server.register("stranger").await);
+    server.send(&ann, &coder, "Plan", "look at the failing test").await;
+    server.send(&coder, &ann, "Plan", "done").await;
     let refused = json!({"to": "coder", "subject": "Plan", "content": "let me in"});
-    desk.post(&stranger, "/messages/send", refused).await.problem(403, "not_connected");
+    server.post(&stranger, "/messages/send", refused).await.problem(403, "not_connected");
 
-    let agents = desk.get(&coder, "/agents").await.expect(200)["agents"].clone();
+    let agents = server.get(&coder, "/agents").await.expect(200)["agents"].clone();
     assert_eq!(
         (&agents[0]["name"], &agents[0]["household"], &agents[0]["person"]),
         (&json!("coder"), &json!(true), &Value::Null)
@@ -70,42 +70,42 @@ async fn a_household_from_its_founding_to_a_revoked_machine(desk: TestServer) {
         (&json!("person"), &json!(true), &json!(true))
     );
     assert_eq!((&agents[2]["name"], &agents[2]["household"]), (&json!("stranger"), &Value::Null));
-    desk.get(&stranger, "/agents/person").await.problem(404, "not_found");
-    desk.get(&stranger, "/household").await.problem(404, "not_found");
+    server.get(&stranger, "/agents/person").await.problem(404, "not_found");
+    server.get(&stranger, "/household").await.problem(404, "not_found");
 
     let laptop = json!({"label": "laptop"});
-    desk.post(&coder, "/household/machines", laptop.clone()).await.problem(403, "forbidden");
-    let machine = desk.post(&ann, "/household/machines", laptop).await.expect(201);
+    server.post(&coder, "/household/machines", laptop.clone()).await.problem(403, "forbidden");
+    let machine = server.post(&ann, "/household/machines", laptop).await.expect(201);
     assert_eq!(machine["label"], "laptop");
     let (id, token) = (machine["id"].as_str().unwrap(), machine["token"].as_str().unwrap());
-    desk.try_person(Some(token), "bea").await.problem(403, "forbidden");
-    let there = desk.join(token, "there").await;
-    desk.send(&there, &coder, "Plan", "from the other machine").await;
-    let household = desk.get(&there, "/household").await.expect(200);
+    server.try_person(Some(token), "bea").await.problem(403, "forbidden");
+    let there = server.join(token, "there").await;
+    server.send(&there, &coder, "Plan", "from the other machine").await;
+    let household = server.get(&there, "/household").await.expect(200);
     let names: Vec<&str> =
         household["members"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["coder", "person", "there"]);
     assert_eq!((&household["members"][1]["person"], &household["members"][2]["machine"]), (&json!(true), &json!(id)));
     assert_eq!(household["machines"][1]["revoked_at"], Value::Null);
 
-    let mut socket = desk.live(&there).await;
-    desk.delete(&coder, &format!("/household/machines/{id}")).await.problem(403, "forbidden");
-    desk.delete(&ann, "/household/machines/x").await.problem(422, "invalid");
-    desk.delete(&ann, &format!("/household/machines/{id}")).await.expect(204);
+    let mut socket = server.live(&there).await;
+    server.delete(&coder, &format!("/household/machines/{id}")).await.problem(403, "forbidden");
+    server.delete(&ann, "/household/machines/x").await.problem(422, "invalid");
+    server.delete(&ann, &format!("/household/machines/{id}")).await.expect(204);
     let told = socket.hear().await;
     assert_eq!(
         (&told["type"], &told["change"], &told["by"]),
         (&json!("household_changed"), &json!("left"), &json!("person"))
     );
     let again = json!({"to": "coder", "subject": "Plan", "content": "still there?"});
-    desk.post(&there, "/messages/send", again).await.problem(403, "not_connected");
-    desk.try_join(token, "late").await.problem(401, "unauthorized");
-    desk.delete(&ann, &format!("/household/machines/{id}")).await.problem(404, "not_found");
+    server.post(&there, "/messages/send", again).await.problem(403, "not_connected");
+    server.try_join(token, "late").await.problem(401, "unauthorized");
+    server.delete(&ann, &format!("/household/machines/{id}")).await.problem(404, "not_found");
 
-    desk.delete(&ann, "/household/members/person").await.problem(409, "conflict");
-    desk.delete(&stranger, "/household/members/coder").await.problem(404, "not_found");
-    desk.delete(&coder, "/household/members/coder").await.expect(204);
-    desk.get(&coder, "/household").await.problem(404, "not_found");
+    server.delete(&ann, "/household/members/person").await.problem(409, "conflict");
+    server.delete(&stranger, "/household/members/coder").await.problem(404, "not_found");
+    server.delete(&coder, "/household/members/coder").await.expect(204);
+    server.get(&coder, "/household").await.problem(404, "not_found");
 }
 
 #[tokio::test]
@@ -127,9 +127,9 @@ async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answe
     let machine = one.post(&ann, "/household/machines", json!({})).await.expect(201);
     let there = other.join(machine["token"].as_str().unwrap(), "there").await;
     // Both have everything in their caches.
-    for desk in [&one, &other] {
-        desk.send(&there, &ann, "Plan", "hello").await;
-        desk.send(&ann, &there, "Plan", "hello").await;
+    for server in [&one, &other] {
+        server.send(&there, &ann, "Plan", "hello").await;
+        server.send(&ann, &there, "Plan", "hello").await;
     }
     one.delete(&ann, &format!("/household/machines/{}", machine["id"].as_str().unwrap())).await.expect(204);
     for (from, to) in [(&there, &ann), (&ann, &there)] {
@@ -139,36 +139,36 @@ async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answe
     other.try_join(machine["token"].as_str().unwrap(), "late").await.problem(401, "unauthorized");
 }
 
-async fn the_person_sees_what_everybody_does(desk: TestServer) {
-    let owner = desk.found().await;
-    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
-    let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
-    let stranger = desk.register("stranger").await;
+async fn the_person_sees_what_everybody_does(server: TestServer) {
+    let owner = server.found().await;
+    let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
+    let (coder, tester) = (server.join(&owner, "coder").await, server.join(&owner, "tester").await);
+    let stranger = server.register("stranger").await;
     for nobody in [&coder, &stranger] {
-        desk.get(nobody, "/household/events").await.problem(403, "forbidden");
+        server.get(nobody, "/household/events").await.problem(403, "forbidden");
     }
-    desk.get(&ann, "/household/events?since=nonsense").await.problem(422, "invalid");
-    desk.send(&coder, &tester, "Plan", "before").await;
+    server.get(&ann, "/household/events?since=nonsense").await.problem(422, "invalid");
+    server.send(&coder, &tester, "Plan", "before").await;
     let texts = |page: &Value| -> Vec<(String, String)> {
         let mail = page["events"].as_array().unwrap().iter().filter(|event| event["type"] == "new_message");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         mail.map(|event| (text(&event["member"]), text(&event["content"]))).collect()
     };
-    let page = desk.get(&ann, "/household/events?last=10").await.expect(200);
+    let page = server.get(&ann, "/household/events?last=10").await.expect(200);
     assert_eq!(texts(&page), [("tester".to_owned(), "before".to_owned())]);
-    let now = desk.get(&ann, "/household/events").await.expect(200);
+    let now = server.get(&ann, "/household/events").await.expect(200);
     assert_eq!(texts(&now), []);
     let cursor = now["cursor"].as_str().unwrap().to_owned();
     // One that waits is told at once; who reads on misses nothing, and reading marks nothing.
     let waiting = format!("/household/events?since={cursor}&wait=20");
-    let (told, _) = tokio::join!(desk.get(&ann, &waiting), async {
-        desk.send(&tester, &coder, "Plan", "first").await;
+    let (told, _) = tokio::join!(server.get(&ann, &waiting), async {
+        server.send(&tester, &coder, "Plan", "first").await;
     });
     let mut page = told.expect(200);
-    desk.send(&coder, &tester, "Plan", "second").await;
+    server.send(&coder, &tester, "Plan", "second").await;
     let (mut seen, mut rest) = (texts(&page), 3);
     while seen.len() < 2 && rest > 0 {
-        page = desk
+        page = server
             .get(&ann, &format!("/household/events?since={}&wait=20", page["cursor"].as_str().unwrap()))
             .await
             .expect(200);
@@ -177,7 +177,7 @@ async fn the_person_sees_what_everybody_does(desk: TestServer) {
     }
     let wanted = [("coder", "first"), ("tester", "second")].map(|(to, text)| (to.to_owned(), text.to_owned()));
     assert_eq!(seen, wanted);
-    let inbox = desk.get(&coder, "/inbox").await.expect(200);
+    let inbox = server.get(&coder, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["unread_count"], 1, "{inbox}");
 }
 
@@ -193,21 +193,21 @@ async fn the_person_sees_what_everybody_does_on_postgres() {
 
 #[tokio::test]
 async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
-    let desk = TestServer::sqlite().await;
-    let owner = desk.found().await;
-    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
-    let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
+    let server = TestServer::sqlite().await;
+    let owner = server.found().await;
+    let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
+    let (coder, tester) = (server.join(&owner, "coder").await, server.join(&owner, "tester").await);
     let large = json!([{"type": "data", "data": {"k": "x".repeat(900_000)}}]);
     for _ in 0..6 {
         let body = json!({"to": "coder", "subject": "Large", "parts": large});
-        desk.post(&tester, "/messages/send", body).await.expect(201);
+        server.post(&tester, "/messages/send", body).await.expect(201);
     }
     for number in 0..70 {
-        desk.send(&coder, &tester, "Plan", &format!("number {number}")).await;
+        server.send(&coder, &tester, "Plan", &format!("number {number}")).await;
     }
     let (mut path, mut seen) = ("/household/events?last=1000".to_owned(), 0);
     loop {
-        let page = desk.get(&ann, &path).await.expect(200);
+        let page = server.get(&ann, &path).await.expect(200);
         let events = page["events"].as_array().unwrap();
         if events.is_empty() {
             break;
@@ -221,61 +221,64 @@ async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
 
 #[tokio::test]
 async fn an_agent_that_has_a_key_joins_with_a_token() {
-    let desk = TestServer::sqlite().await;
-    let owner = desk.found().await;
-    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
-    let late = desk.register("late").await;
-    desk.post(&late, "/household/members", json!({"household_token": "ambh_wrong"})).await.problem(401, "unauthorized");
+    let server = TestServer::sqlite().await;
+    let owner = server.found().await;
+    let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
+    let late = server.register("late").await;
+    server
+        .post(&late, "/household/members", json!({"household_token": "ambh_wrong"}))
+        .await
+        .problem(401, "unauthorized");
     for _ in 0..2 {
-        desk.post(&late, "/household/members", json!({"household_token": owner})).await.expect(204);
+        server.post(&late, "/household/members", json!({"household_token": owner})).await.expect(204);
     }
-    desk.send(&ann, &late, "Plan", "welcome").await;
-    let inbox = desk.get(&late, "/inbox").await.expect(200);
+    server.send(&ann, &late, "Plan", "welcome").await;
+    let inbox = server.get(&late, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["recent_messages"][0]["from_person"], true, "{inbox}");
-    desk.send(&late, &ann, "Plan", "thanks").await;
-    let inbox = desk.get(&ann, "/inbox").await.expect(200);
+    server.send(&late, &ann, "Plan", "thanks").await;
+    let inbox = server.get(&ann, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["recent_messages"][0]["from_person"], Value::Null, "plain mail has no more fields");
 }
 
 #[tokio::test]
 async fn wrong_household_tokens_are_counted_like_wrong_keys() {
     let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
-    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
-    desk.try_join("guess", "coder").await.problem(401, "unauthorized");
-    desk.try_person(Some("guess"), "ann").await.problem(401, "unauthorized");
-    desk.try_join("guess", "coder").await.problem(401, "unauthorized");
-    desk.try_person(Some("guess"), "ann").await.problem(429, "too_many_requests");
-    desk.try_join("guess", "coder").await.problem(429, "too_many_requests");
+    let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    server.try_join("guess", "coder").await.problem(401, "unauthorized");
+    server.try_person(Some("guess"), "ann").await.problem(401, "unauthorized");
+    server.try_join("guess", "coder").await.problem(401, "unauthorized");
+    server.try_person(Some("guess"), "ann").await.problem(429, "too_many_requests");
+    server.try_join("guess", "coder").await.problem(429, "too_many_requests");
 }
 
 #[tokio::test]
 async fn joining_and_leaving_over_and_over_is_limited() {
     let limits = RateLimits { connect: Rate::per_minute(1, 3), ..RateLimits::default() };
-    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
-    let owner = desk.found().await;
-    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
-    let late = desk.register("late").await;
-    let join = async || desk.post(&late, "/household/members", json!({"household_token": owner})).await;
+    let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let owner = server.found().await;
+    let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
+    let late = server.register("late").await;
+    let join = async || server.post(&late, "/household/members", json!({"household_token": owner})).await;
     for _ in 0..3 {
         join().await.expect(204);
-        desk.delete(&late, "/household/members/late").await.expect(204);
+        server.delete(&late, "/household/members/late").await.expect(204);
     }
     join().await.problem(429, "too_many_requests");
-    let told = desk.get(&ann, "/events?since=0").await.expect(200)["events"].as_array().unwrap().len();
+    let told = server.get(&ann, "/events?since=0").await.expect(200)["events"].as_array().unwrap().len();
     assert_eq!(told, 6, "the person's log grows no faster than that");
 }
 
 #[tokio::test]
 async fn a_machine_asked_for_twice_under_one_key_is_one_machine() {
-    let desk = TestServer::sqlite().await;
-    let owner = desk.found().await;
-    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let server = TestServer::sqlite().await;
+    let owner = server.found().await;
+    let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
     let ask = async || {
-        let request = desk.http.post(desk.url("/household/machines")).header("X-API-Key", &ann.key);
-        desk.request(request.header("Idempotency-Key", "k1").json(&json!({"label": "laptop"}))).await.expect(201)
+        let request = server.http.post(server.url("/household/machines")).header("X-API-Key", &ann.key);
+        server.request(request.header("Idempotency-Key", "k1").json(&json!({"label": "laptop"}))).await.expect(201)
     };
     let (first, again) = (ask().await, ask().await);
     assert_eq!(first["id"], again["id"]);
-    desk.try_join(first["token"].as_str().unwrap(), "coder").await.problem(401, "unauthorized");
-    desk.join(again["token"].as_str().unwrap(), "coder").await;
+    server.try_join(first["token"].as_str().unwrap(), "coder").await.problem(401, "unauthorized");
+    server.join(again["token"].as_str().unwrap(), "coder").await;
 }

@@ -4,85 +4,85 @@ use serde_json::{Value, json};
 
 use crate::test_server::{Agent, Answer, TestServer};
 
-async fn send_once(desk: &TestServer, from: &Agent, key: &str, body: &Value) -> Answer {
-    let request = desk.http.post(desk.url("/messages/send")).header("X-API-Key", &from.key);
-    desk.request(request.header("Idempotency-Key", key).json(body)).await
+async fn send_once(server: &TestServer, from: &Agent, key: &str, body: &Value) -> Answer {
+    let request = server.http.post(server.url("/messages/send")).header("X-API-Key", &from.key);
+    server.request(request.header("Idempotency-Key", key).json(body)).await
 }
 
-async fn a_repeat_answers_the_first_result_and_sends_nothing(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn a_repeat_answers_the_first_result_and_sends_nothing(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
-    let first = send_once(&desk, &alice, "k-1", &body).await.expect(201);
-    let again = send_once(&desk, &alice, "k-1", &body).await.expect(201);
+    let first = send_once(&server, &alice, "k-1", &body).await.expect(201);
+    let again = send_once(&server, &alice, "k-1", &body).await.expect(201);
     assert_eq!(first, again);
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["unread_count"], 1);
-    let other = send_once(&desk, &alice, "k-2", &body).await.expect(201);
+    let other = send_once(&server, &alice, "k-2", &body).await.expect(201);
     assert_ne!(first["message_id"], other["message_id"]);
     // Keys belong to their senders.
     let back = json!({"to": alice.name, "subject": "Plan", "content": "mine"});
-    send_once(&desk, &bob, "k-1", &back).await.expect(201);
+    send_once(&server, &bob, "k-1", &back).await.expect(201);
 }
 
-async fn the_same_key_with_another_body_is_a_conflict(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn the_same_key_with_another_body_is_a_conflict(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = |content: &str| json!({"to": bob.name, "subject": "Plan", "content": content});
-    send_once(&desk, &alice, "k-1", &body("one")).await.expect(201);
-    send_once(&desk, &alice, "k-1", &body("two")).await.problem(409, "conflict");
-    send_once(&desk, &alice, "k-1", &body("one")).await.expect(201);
-    send_once(&desk, &alice, "", &body("one")).await.problem(422, "invalid");
-    send_once(&desk, &alice, &"x".repeat(256), &body("one")).await.problem(422, "invalid");
+    send_once(&server, &alice, "k-1", &body("one")).await.expect(201);
+    send_once(&server, &alice, "k-1", &body("two")).await.problem(409, "conflict");
+    send_once(&server, &alice, "k-1", &body("one")).await.expect(201);
+    send_once(&server, &alice, "", &body("one")).await.problem(422, "invalid");
+    send_once(&server, &alice, &"x".repeat(256), &body("one")).await.problem(422, "invalid");
 }
 
-async fn a_deadline_from_now_can_be_repeated(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let carol = desk.register("carol-agent").await;
-    desk.connect(&alice, &carol).await;
+async fn a_deadline_from_now_can_be_repeated(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let carol = server.register("carol-agent").await;
+    server.connect(&alice, &carol).await;
     let body = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task", "deadline_in": 7200});
-    let first = send_once(&desk, &alice, "k-1", &body).await.expect(201);
-    assert_eq!(send_once(&desk, &alice, "k-1", &body).await.expect(201), first);
-    let task = desk.get(&bob, "/tasks").await.expect(200)["tasks"][0].clone();
+    let first = send_once(&server, &alice, "k-1", &body).await.expect(201);
+    assert_eq!(send_once(&server, &alice, "k-1", &body).await.expect(201), first);
+    let task = server.get(&bob, "/tasks").await.expect(200)["tasks"][0].clone();
     let due: amb_core::Timestamp = task["deadline"].as_str().unwrap().parse().unwrap();
     let left = due.duration_since(amb_core::Timestamp::now()).as_secs();
     assert!((3_600..=7_200).contains(&left), "{task}");
     let many =
         json!({"to": [bob.name, carol.name], "subject": "Work", "content": "all", "kind": "task", "deadline_in": 60});
     let post = async || {
-        let request = desk.http.post(desk.url("/messages/send-many")).header("X-API-Key", &alice.key);
-        desk.request(request.header("Idempotency-Key", "k-2").json(&many)).await.expect(201)
+        let request = server.http.post(server.url("/messages/send-many")).header("X-API-Key", &alice.key);
+        server.request(request.header("Idempotency-Key", "k-2").json(&many)).await.expect(201)
     };
     assert_eq!(post().await, post().await);
-    assert!(desk.get(&carol, "/tasks").await.expect(200)["tasks"][0]["deadline"].is_string());
+    assert!(server.get(&carol, "/tasks").await.expect(200)["tasks"][0]["deadline"].is_string());
     for bad in [json!(-1), json!("2h"), json!(1.5), json!(u64::MAX)] {
         let mut body = body.clone();
         body["deadline_in"] = bad;
-        desk.post(&alice, "/messages/send", body).await.problem(422, "invalid");
+        server.post(&alice, "/messages/send", body).await.problem(422, "invalid");
     }
     let mut exact = body.clone();
     exact["deadline_in"] = json!(7200.0);
-    assert_eq!(send_once(&desk, &alice, "k-1", &exact).await.expect(201), first, "the same number");
+    assert_eq!(send_once(&server, &alice, "k-1", &exact).await.expect(201), first, "the same number");
     let mut both = body.clone();
     both["deadline"] = json!("2030-01-01T00:00:00Z");
-    desk.post(&alice, "/messages/send", both).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", both).await.problem(422, "invalid");
     let mut plain = body;
     plain["kind"] = json!("message");
-    desk.post(&alice, "/messages/send", plain).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", plain).await.problem(422, "invalid");
 }
 
-async fn fifty_repeats_at_once_send_one_message(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn fifty_repeats_at_once_send_one_message(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
-    let repeats = (0..50).map(|_| send_once(&desk, &alice, "k-1", &body));
+    let repeats = (0..50).map(|_| send_once(&server, &alice, "k-1", &body));
     let answers: Vec<Value> = join_all(repeats).await.into_iter().map(|answer| answer.expect(201)).collect();
     assert!(answers.iter().all(|answer| *answer == answers[0]));
-    assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
+    assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
 }
 
 /// Posts the same under the same key twice, and something else under it.
-async fn once_and_again(desk: &TestServer, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
+async fn once_and_again(server: &TestServer, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
     let post = |key: &'static str, body: &Value| {
-        let request = desk.http.post(desk.url(path)).header("X-API-Key", &agent.key);
-        desk.request(request.header("Idempotency-Key", key).json(body))
+        let request = server.http.post(server.url(path)).header("X-API-Key", &agent.key);
+        server.request(request.header("Idempotency-Key", key).json(body))
     };
     let key: &'static str = Box::leak(format!("key of {path}").replace(' ', "-").into_boxed_str());
     let first = post(key, &body).await.expect(status);
@@ -90,48 +90,48 @@ async fn once_and_again(desk: &TestServer, agent: &Agent, path: &str, body: Valu
     post(key, &other).await.problem(409, "conflict");
     // Nor for anything else.
     let send = json!({"to": "bob-agent", "subject": "x", "content": "x"});
-    send_once(desk, agent, key, &send).await.problem(409, "conflict");
+    send_once(server, agent, key, &send).await.problem(409, "conflict");
     post("", &body).await.problem(422, "invalid");
 }
 
-async fn whatever_is_created_is_created_once(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let carol = desk.register("carol-agent").await;
-    desk.connect(&alice, &carol).await;
-    let dora = desk.register("dora-agent").await;
+async fn whatever_is_created_is_created_once(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let carol = server.register("carol-agent").await;
+    server.connect(&alice, &carol).await;
+    let dora = server.register("dora-agent").await;
 
     let to = json!([bob.name, carol.name]);
     let body = |content: &str| json!({"to": to, "subject": "All", "content": content});
-    once_and_again(&desk, &alice, "/messages/send-many", body("one"), body("two"), 201).await;
+    once_and_again(&server, &alice, "/messages/send-many", body("one"), body("two"), 201).await;
     for one in [&bob, &carol] {
-        let inbox = desk.get(one, "/inbox").await.expect(200);
+        let inbox = server.get(one, "/inbox").await.expect(200);
         let session = inbox["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "All").unwrap();
         assert_eq!(session["unread_count"], 1, "{inbox}");
     }
 
     let ask = |message: &str| json!({"target_agent_name": dora.name, "message": message});
-    once_and_again(&desk, &alice, "/connections/request", ask("one"), ask("two"), 201).await;
-    let waiting = desk.get(&dora, "/connections/pending").await.expect(200);
+    once_and_again(&server, &alice, "/connections/request", ask("one"), ask("two"), 201).await;
+    let waiting = server.get(&dora, "/connections/pending").await.expect(200);
     assert_eq!(waiting["pending_connections"].as_array().unwrap().len(), 1);
 
-    let code = desk.ask(&bob, &carol).await;
+    let code = server.ask(&bob, &carol).await;
     let approve = |code: &str| json!({"verification_code": code});
-    once_and_again(&desk, &carol, "/connections/approve", approve(&code), approve("AA-000"), 200).await;
+    once_and_again(&server, &carol, "/connections/approve", approve(&code), approve("AA-000"), 200).await;
 
     let group = |name: &str| json!({"name": name});
-    once_and_again(&desk, &alice, "/groups", group("crew"), group("team"), 201).await;
+    once_and_again(&server, &alice, "/groups", group("crew"), group("team"), 201).await;
     let invite = |agent: &Agent| json!({"agent_name": agent.name});
-    once_and_again(&desk, &alice, "/groups/crew/invite", invite(&bob), invite(&carol), 200).await;
+    once_and_again(&server, &alice, "/groups/crew/invite", invite(&bob), invite(&carol), 200).await;
 
     let line = |content: &str| json!({"role": "user", "sender": "ann", "content": content});
-    once_and_again(&desk, &alice, "/transcripts/chat:1", line("one"), line("two"), 201).await;
-    let lines = desk.get(&alice, "/transcripts/chat:1").await.expect(200);
+    once_and_again(&server, &alice, "/transcripts/chat:1", line("one"), line("two"), 201).await;
+    let lines = server.get(&alice, "/transcripts/chat:1").await.expect(200);
     assert_eq!(lines["lines"].as_array().unwrap().len(), 1, "{lines}");
 
     let task = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task"});
-    let task = desk.post(&alice, "/messages/send", task).await.expect(201)["task"]["id"].as_str().unwrap().to_owned();
+    let task = server.post(&alice, "/messages/send", task).await.expect(201)["task"]["id"].as_str().unwrap().to_owned();
     let state = |note: &str| json!({"state": "working", "note": note});
-    once_and_again(&desk, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
+    once_and_again(&server, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
 }
 
 async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {

@@ -30,8 +30,8 @@ async fn answer(line: &mut TcpStream) -> String {
     head
 }
 
-async fn refusals_leave_the_connection_usable(desk: TestServer) {
-    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+async fn refusals_leave_the_connection_usable(server: TestServer) {
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
     for (path, extra, status) in [
         ("/messages/send", "", 401),
         ("/messages/send", "X-API-Key: wrong\r\n", 401),
@@ -48,8 +48,8 @@ async fn refusals_leave_the_connection_usable(desk: TestServer) {
 #[tokio::test]
 async fn so_does_a_refusal_for_calling_too_often() {
     let limits = RateLimits { address: Rate::per_minute(1, 1), ..RateLimits::default() };
-    let desk = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
-    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
     post(&mut line, "/messages/send", "").await;
     for _ in 0..3 {
         assert!(post(&mut line, "/messages/send", "").await.starts_with("http/1.1 429 "));
@@ -58,8 +58,8 @@ async fn so_does_a_refusal_for_calling_too_often() {
 
 #[tokio::test]
 async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_close() {
-    let desk = TestServer::sqlite().await;
-    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    let server = TestServer::sqlite().await;
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
     let head = "POST /messages/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     soon(line.write_all(head.as_bytes())).await.unwrap();
     let head = answer(&mut line).await;
@@ -68,8 +68,8 @@ async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_
 
 #[tokio::test]
 async fn a_long_head_is_read_whole() {
-    let desk = TestServer::sqlite().await;
-    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    let server = TestServer::sqlite().await;
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
     for _ in 0..3 {
         let head = format!("GET /inbox HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {}\r\n\r\n", "k".repeat(20_000));
         soon(line.write_all(head.as_bytes())).await.unwrap();

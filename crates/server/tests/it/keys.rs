@@ -14,33 +14,33 @@ fn one_listener() -> Config {
     Config { rate_limits: None, ws_per_agent: 1, look_interval, ..Config::default() }
 }
 
-async fn rotate(desk: &TestServer, key: &str, grace: u32) -> Answer {
-    desk.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&json!({"grace_seconds": grace}))).await
+async fn rotate(server: &TestServer, key: &str, grace: u32) -> Answer {
+    server.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&json!({"grace_seconds": grace}))).await
 }
 
-async fn a_key_in_its_grace_cannot_lock_its_owner_out(desk: TestServer) {
-    let alice = desk.register("alice-agent").await;
-    let second = rotate(&desk, &alice.key, 3600).await.expect(200)["api_key"].as_str().unwrap().to_owned();
-    let problem = rotate(&desk, &alice.key, 0).await.problem(403, "old_key");
+async fn a_key_in_its_grace_cannot_lock_its_owner_out(server: TestServer) {
+    let alice = server.register("alice-agent").await;
+    let second = rotate(&server, &alice.key, 3600).await.expect(200)["api_key"].as_str().unwrap().to_owned();
+    let problem = rotate(&server, &alice.key, 0).await.problem(403, "old_key");
     assert!(problem["detail"].as_str().unwrap().contains("use the key that replaced it"), "{problem}");
-    desk.call(Method::DELETE, "/agents/me", Some(&alice.key), None).await.problem(403, "old_key");
+    server.call(Method::DELETE, "/agents/me", Some(&alice.key), None).await.problem(403, "old_key");
     for key in [&alice.key, &second] {
-        desk.call(Method::GET, "/inbox", Some(key), None).await.expect(200);
+        server.call(Method::GET, "/inbox", Some(key), None).await.expect(200);
     }
-    let third = rotate(&desk, &second, 0).await.expect(200)["api_key"].as_str().unwrap().to_owned();
+    let third = rotate(&server, &second, 0).await.expect(200)["api_key"].as_str().unwrap().to_owned();
     for old in [&alice.key, &second] {
-        desk.call(Method::GET, "/inbox", Some(old), None).await.problem(401, "unauthorized");
-        rotate(&desk, old, 0).await.problem(401, "unauthorized");
+        server.call(Method::GET, "/inbox", Some(old), None).await.problem(401, "unauthorized");
+        rotate(&server, old, 0).await.problem(401, "unauthorized");
     }
-    assert_eq!(desk.call(Method::DELETE, "/agents/me", Some(&third), None).await.status, 204);
-    rotate(&desk, &third, 0).await.problem(401, "unauthorized");
+    assert_eq!(server.call(Method::DELETE, "/agents/me", Some(&third), None).await.status, 204);
+    rotate(&server, &third, 0).await.problem(401, "unauthorized");
 }
 
 /// Waits at this path until `end` has ended the key, and answers what the wait was answered.
-async fn wait_while(desk: &TestServer, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
+async fn wait_while(server: &TestServer, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
     let waiting = async {
         loop {
-            let answer = desk.get(agent, path).await;
+            let answer = server.get(agent, path).await;
             // The other one had the mailbox for a moment.
             if answer.status != 429 {
                 return answer;
@@ -49,23 +49,23 @@ async fn wait_while(desk: &TestServer, agent: &Agent, path: &str, end: impl Futu
     };
     let ended = async {
         // Seated: nobody else of this agent's can be.
-        while desk.get(agent, "/events?since=0&wait=1").await.status != 429 {}
+        while server.get(agent, "/events?since=0&wait=1").await.status != 429 {}
         end.await;
     };
     soon(async { tokio::join!(waiting, ended).0 }).await
 }
 
-async fn a_wait_ends_with_its_key(desk: TestServer, elsewhere: &TestServer) {
+async fn a_wait_ends_with_its_key(server: TestServer, elsewhere: &TestServer) {
     for where_to in ["events", "transcripts"] {
         for way in ["rotate", "grace", "delete"] {
-            let agent = desk.register(&format!("{where_to}-{way}")).await;
+            let agent = server.register(&format!("{where_to}-{way}")).await;
             let line = json!({"role": "user", "content": "hi", "sender": "ann"});
-            desk.post(&agent, &format!("/transcripts/{where_to}-{way}"), line).await.expect(201);
+            server.post(&agent, &format!("/transcripts/{where_to}-{way}"), line).await.expect(201);
             let path = match where_to {
                 "events" => "/events?since=0&wait=60".to_owned(),
                 _ => format!("/transcripts/{where_to}-{way}?after=1&wait=60"),
             };
-            let answer = wait_while(&desk, &agent, &path, async {
+            let answer = wait_while(&server, &agent, &path, async {
                 let status = match way {
                     "rotate" => rotate(elsewhere, &agent.key, 0).await.status,
                     "grace" => rotate(elsewhere, &agent.key, 1).await.status,
@@ -82,16 +82,16 @@ async fn a_wait_ends_with_its_key(desk: TestServer, elsewhere: &TestServer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_when_its_key_does_on_sqlite() {
-    let desk = TestServer::sqlite_with(one_listener()).await;
-    let same = desk.same_office();
-    a_wait_ends_with_its_key(desk, &same).await;
+    let server = TestServer::sqlite_with(one_listener()).await;
+    let same = server.same_office();
+    a_wait_ends_with_its_key(server, &same).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_when_its_key_does_on_another_replica() {
-    let desk = TestServer::postgres_with(one_listener()).await;
-    let elsewhere = desk.replica(one_listener()).await;
-    let shared = desk.same_office();
+    let server = TestServer::postgres_with(one_listener()).await;
+    let elsewhere = server.replica(one_listener()).await;
+    let shared = server.same_office();
     a_wait_ends_with_its_key(shared, &elsewhere).await;
 }
 

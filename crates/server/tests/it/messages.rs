@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::test_server::TestServer;
 
-async fn test_send_message_new_session(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let sent = desk.send(&alice, &bob, "Project collaboration", "Hello Bob, shall we start?").await;
+async fn test_send_message_new_session(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let sent = server.send(&alice, &bob, "Project collaboration", "Hello Bob, shall we start?").await;
     assert!(sent["message_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
     assert!(sent["session_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
     assert_eq!(sent["subject"], "Project collaboration");
@@ -14,69 +14,69 @@ async fn test_send_message_new_session(desk: TestServer) {
     assert_eq!(sent.as_object().unwrap().len(), 4, "{sent}");
 }
 
-async fn test_send_message_existing_session(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let first = desk.send(&alice, &bob, "Plan", "one").await;
-    let second = desk.send(&alice, &bob, "Plan", "two").await;
-    let back = desk.send(&bob, &alice, " plan ", "three").await;
+async fn test_send_message_existing_session(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let first = server.send(&alice, &bob, "Plan", "one").await;
+    let second = server.send(&alice, &bob, "Plan", "two").await;
+    let back = server.send(&bob, &alice, " plan ", "three").await;
     assert_eq!(first["session_id"], second["session_id"]);
     assert_eq!(first["session_id"], back["session_id"]);
-    let other = desk.send(&alice, &bob, "Another plan", "four").await;
+    let other = server.send(&alice, &bob, "Another plan", "four").await;
     assert_ne!(first["session_id"], other["session_id"]);
 }
 
-async fn test_send_message_no_connection(desk: TestServer) {
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+async fn test_send_message_no_connection(server: TestServer) {
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let body = json!({"to": bob.name, "subject": "Plan", "content": "hello"});
-    desk.post(&alice, "/messages/send", body.clone()).await.problem(403, "not_connected");
-    desk.ask(&alice, &bob).await;
-    desk.post(&alice, "/messages/send", body).await.problem(403, "not_connected");
+    server.post(&alice, "/messages/send", body.clone()).await.problem(403, "not_connected");
+    server.ask(&alice, &bob).await;
+    server.post(&alice, "/messages/send", body).await.problem(403, "not_connected");
     let body = json!({"to": "nobody-here", "subject": "Plan", "content": "hello"});
-    let answer = desk.post(&alice, "/messages/send", body).await;
+    let answer = server.post(&alice, "/messages/send", body).await;
     assert_eq!(answer.status, 403, "{}", answer.body);
 }
 
-async fn test_send_message_to_session(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let carol = desk.register("carol-agent").await;
-    desk.connect(&alice, &carol).await;
-    let first = desk.send(&alice, &bob, "Plan", "one").await;
+async fn test_send_message_to_session(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let carol = server.register("carol-agent").await;
+    server.connect(&alice, &carol).await;
+    let first = server.send(&alice, &bob, "Plan", "one").await;
     let session = &first["session_id"];
     let body = json!({"to": alice.name, "content": "two", "session_id": session});
-    let second = desk.post(&bob, "/messages/send", body).await.expect(201);
+    let second = server.post(&bob, "/messages/send", body).await.expect(201);
     assert_eq!((&second["session_id"], &second["subject"]), (session, &json!("Plan")));
 
     // Clients that fill in every field send a blank subject with the session.
     let blank = json!({"to": bob.name, "subject": "", "content": "three", "session_id": session});
-    assert_eq!(desk.post(&alice, "/messages/send", blank).await.expect(201)["subject"], "Plan");
+    assert_eq!(server.post(&alice, "/messages/send", blank).await.expect(201)["subject"], "Plan");
 
     let unknown = json!({"to": bob.name, "content": "x", "session_id": "0190b4a0-0000-7000-8000-000000000000"});
-    desk.post(&alice, "/messages/send", unknown).await.problem(404, "not_found");
+    server.post(&alice, "/messages/send", unknown).await.problem(404, "not_found");
     let others = json!({"to": carol.name, "content": "x", "session_id": session});
-    desk.post(&alice, "/messages/send", others).await.problem(403, "forbidden");
+    server.post(&alice, "/messages/send", others).await.problem(403, "forbidden");
     let no_uuid = json!({"to": bob.name, "content": "x", "session_id": "7"});
-    desk.post(&alice, "/messages/send", no_uuid).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", no_uuid).await.problem(422, "invalid");
 }
 
-async fn lengths_count_characters(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn lengths_count_characters(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = |subject: usize, content: usize| json!({"to": bob.name, "subject": "é".repeat(subject), "content": "😀".repeat(content)});
-    desk.post(&alice, "/messages/send", body(255, 10_000)).await.expect(201);
-    desk.post(&alice, "/messages/send", body(256, 1)).await.problem(422, "invalid");
-    desk.post(&alice, "/messages/send", body(1, 10_001)).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", body(255, 10_000)).await.expect(201);
+    server.post(&alice, "/messages/send", body(256, 1)).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", body(1, 10_001)).await.problem(422, "invalid");
     // A longer text goes in parts, and documents show the whole of it.
     let long = |texts: &[usize]| {
         let parts: Vec<_> = texts.iter().map(|chars| json!({"type": "text", "text": "é".repeat(*chars)})).collect();
         json!({"to": bob.name, "subject": "Long", "parts": parts})
     };
-    let sent = desk.post(&alice, "/messages/send", long(&[100_000])).await.expect(201);
+    let sent = server.post(&alice, "/messages/send", long(&[100_000])).await.expect(201);
     let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
-    let history = desk.get(&bob, &path).await.expect(200);
+    let history = server.get(&bob, &path).await.expect(200);
     assert_eq!(history["messages"][0]["content"].as_str().unwrap().chars().count(), 100_000);
-    desk.post(&alice, "/messages/send", long(&[100_001])).await.problem(422, "invalid");
-    desk.post(&alice, "/messages/send", long(&[60_000, 40_000])).await.problem(422, "invalid");
-    desk.post(&alice, "/messages/send", body(0, 1)).await.problem(422, "invalid");
-    desk.post(&alice, "/messages/send", body(1, 0)).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", long(&[100_001])).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", long(&[60_000, 40_000])).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", body(0, 1)).await.problem(422, "invalid");
+    server.post(&alice, "/messages/send", body(1, 0)).await.problem(422, "invalid");
     for body in [
         json!({"to": bob.name, "content": "x"}),
         json!({"to": bob.name, "subject": "x"}),
@@ -85,20 +85,20 @@ async fn lengths_count_characters(desk: TestServer) {
         json!({"to": bob.name, "subject": "x", "content": "x", "priority": "asap"}),
         json!({"to": bob.name, "subject": "x", "content": "x", "kind": "task_update"}),
     ] {
-        desk.post(&alice, "/messages/send", body).await.problem(422, "invalid");
+        server.post(&alice, "/messages/send", body).await.problem(422, "invalid");
     }
 }
 
-async fn parts_priority_and_metadata_arrive_as_they_were_sent(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn parts_priority_and_metadata_arrive_as_they_were_sent(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = json!({
         "to": bob.name, "subject": "Plan", "content": "see the data", "kind": "work_assignment", "priority": "urgent",
         "parts": [{"type": "data", "data": {"n": 1.5, "list": [1, null]}}, {"type": "file", "path": "/srv/x.txt"}],
         "correlation_id": "c-1", "metadata": {"k": [1, 2]},
     });
-    let sent = desk.post(&alice, "/messages/send", body).await.expect(201);
+    let sent = server.post(&alice, "/messages/send", body).await.expect(201);
     let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
-    let got = desk.get(&bob, &path).await.expect(200);
+    let got = server.get(&bob, &path).await.expect(200);
     let message = &got["messages"][0];
     assert_eq!(message["content"], "see the data");
     assert_eq!((&message["kind"], &message["priority"]), (&json!("work_assignment"), &json!("urgent")));

@@ -15,11 +15,11 @@ fn the_document_is_the_one_we_reviewed() {
 
 #[tokio::test]
 async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
-    let desk = TestServer::sqlite().await;
-    let document = desk.call(Method::GET, "/openapi.json", None, None).await.expect(200);
+    let server = TestServer::sqlite().await;
+    let document = server.call(Method::GET, "/openapi.json", None, None).await.expect(200);
     for (path, item) in document["paths"].as_object().unwrap() {
         let real = path.replace(['{', '}'], "");
-        let answer = desk.call(Method::TRACE, &real, None, None).await;
+        let answer = server.call(Method::TRACE, &real, None, None).await;
         assert_eq!(answer.status, 405, "{path}");
         let allowed = answer.headers["allow"].to_str().unwrap();
         let mut allowed: Vec<_> = allowed.split(',').filter(|m| *m != "HEAD").map(str::to_lowercase).collect();

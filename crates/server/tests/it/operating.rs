@@ -6,44 +6,44 @@ use serde_json::json;
 
 use crate::test_server::{TestServer, soon};
 
-async fn health_says_whether_the_office_can_take_mail(desk: TestServer) {
+async fn health_says_whether_the_office_can_take_mail(server: TestServer) {
     for path in ["/health", "/health/live", "/health/ready"] {
-        let got = desk.call(Method::GET, path, None, None).await.expect(200);
+        let got = server.call(Method::GET, path, None, None).await.expect(200);
         assert_eq!(got["status"], "ok");
     }
-    let alice = desk.register("alice-agent").await;
-    desk.store.close().await;
-    desk.call(Method::GET, "/health/live", None, None).await.expect(200);
+    let alice = server.register("alice-agent").await;
+    server.store.close().await;
+    server.call(Method::GET, "/health/live", None, None).await.expect(200);
     for path in ["/health", "/health/ready"] {
-        desk.call(Method::GET, path, None, None).await.problem(503, "unavailable");
+        server.call(Method::GET, path, None, None).await.problem(503, "unavailable");
     }
-    let answer = desk.post(&alice, "/connections/request", json!({"target_agent_name": "bob-agent"})).await;
+    let answer = server.post(&alice, "/connections/request", json!({"target_agent_name": "bob-agent"})).await;
     assert!(answer.headers.contains_key("retry-after"));
     answer.problem(503, "unavailable");
 }
 
-async fn figures_are_on_their_own_listener(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    desk.send(&alice, &bob, "Plan", "hello").await;
-    let socket = desk.live(&bob).await;
-    let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
-    let text = desk.request(request).await.expect(200);
+async fn figures_are_on_their_own_listener(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    server.send(&alice, &bob, "Plan", "hello").await;
+    let socket = server.live(&bob).await;
+    let request = server.http.get(format!("http://{}/metrics", server.metrics));
+    let text = server.request(request).await.expect(200);
     let text = text.as_str().unwrap();
     for line in [r#"amb_http_requests_total{route="/messages/send",status="201"} 1"#, "amb_ws_sockets 1"] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     assert!(!text.contains(&alice.key) && !text.contains("alice-agent"));
-    desk.call(Method::GET, "/metrics", None, None).await.problem(404, "no_such_route");
+    server.call(Method::GET, "/metrics", None, None).await.problem(404, "no_such_route");
     drop(socket);
 }
 
-async fn every_answer_carries_a_request_id(desk: TestServer) {
+async fn every_answer_carries_a_request_id(server: TestServer) {
     let ask = async |id: Option<&str>| {
-        let mut request = desk.http.get(desk.url("/health/live"));
+        let mut request = server.http.get(server.url("/health/live"));
         if let Some(id) = id {
             request = request.header("X-Request-Id", id);
         }
-        desk.request(request).await.headers["x-request-id"].to_str().unwrap().to_owned()
+        server.request(request).await.headers["x-request-id"].to_str().unwrap().to_owned()
     };
     assert_eq!(ask(Some("trace-1.a_B")).await, "trace-1.a_B");
     assert_ne!(ask(None).await, ask(None).await);
@@ -53,13 +53,13 @@ async fn every_answer_carries_a_request_id(desk: TestServer) {
     }
 }
 
-async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut desk: TestServer) {
-    let bob = desk.register("bob-agent").await;
-    let mut socket = desk.live(&bob).await;
-    let poll = desk.http.get(desk.url("/events?since=0&wait=60")).header("X-API-Key", &bob.key).send();
+async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut server: TestServer) {
+    let bob = server.register("bob-agent").await;
+    let mut socket = server.live(&bob).await;
+    let poll = server.http.get(server.url("/events?since=0&wait=60")).header("X-API-Key", &bob.key).send();
     let poll = tokio::spawn(poll);
     // The poll is counted as a second listener once it waits.
-    let serving = desk.begin_closing();
+    let serving = server.begin_closing();
     let (code, reason) = socket.closed().await;
     assert_eq!(code, 1001);
     assert!(reason.contains("closing"), "{reason}");
@@ -70,44 +70,44 @@ async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut desk
     soon(serving).await.unwrap();
 }
 
-async fn mail_is_there_after_the_office_opens_again(mut desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    desk.send(&alice, &bob, "Plan", "before").await;
-    desk.close().await;
-    desk.start(Config { rate_limits: None, ..Config::default() }).await;
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+async fn mail_is_there_after_the_office_opens_again(mut server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    server.send(&alice, &bob, "Plan", "before").await;
+    server.close().await;
+    server.start(Config { rate_limits: None, ..Config::default() }).await;
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["sessions"][0]["recent_messages"][0]["content"], "before");
 }
 
 #[tokio::test]
 async fn private_codes_are_withheld_from_the_target() {
-    let desk = TestServer::sqlite_with(Config { private_codes: true, ..Config::default() }).await;
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
-    let mut socket = desk.live(&bob).await;
-    let code = desk.ask(&alice, &bob).await;
+    let server = TestServer::sqlite_with(Config { private_codes: true, ..Config::default() }).await;
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
+    let mut socket = server.live(&bob).await;
+    let code = server.ask(&alice, &bob).await;
     assert_eq!(socket.hear().await["verification_code"], json!(null));
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["pending_connections"][0]["verification_code"], json!(null));
-    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
 }
 
 #[tokio::test]
 async fn an_expired_code_is_gone_and_the_pair_can_ask_again() {
     let config = Config { code_ttl: std::time::Duration::ZERO, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
-    let code = desk.ask(&alice, &bob).await;
-    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(410, "gone");
-    desk.ask(&alice, &bob).await;
+    let server = TestServer::sqlite_with(config).await;
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
+    let code = server.ask(&alice, &bob).await;
+    server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(410, "gone");
+    server.ask(&alice, &bob).await;
 }
 
 #[tokio::test]
 async fn pages_of_other_origins_may_call_only_where_set() {
     let origin = "https://app.example.com";
     let ask = async |origins: Vec<String>| {
-        let desk = TestServer::sqlite_with(Config { cors_origins: origins, ..Config::default() }).await;
-        let request = desk.http.get(desk.url("/health/live")).header("Origin", origin);
-        desk.request(request).await
+        let server = TestServer::sqlite_with(Config { cors_origins: origins, ..Config::default() }).await;
+        let request = server.http.get(server.url("/health/live")).header("Origin", origin);
+        server.request(request).await
     };
     ask(vec![]).await.problem(403, "origin_not_allowed");
     ask(vec!["https://other.example.com".to_owned()]).await.problem(403, "origin_not_allowed");

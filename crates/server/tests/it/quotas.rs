@@ -11,23 +11,26 @@ fn two_messages() -> Config {
     Config { rate_limits: None, quotas, ..Config::default() }
 }
 
-async fn what_exceeds_a_quota_is_507_and_names_the_limit(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn what_exceeds_a_quota_is_507_and_names_the_limit(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let body = |text: &str| json!({"to": bob.name, "subject": "Plan", "content": text});
-    desk.post(&alice, "/messages/send", body("é")).await.expect(201);
-    desk.shows("amb_stored_messages 1").await;
-    desk.shows("amb_stored_bytes 2").await;
-    let large = desk.post(&alice, "/messages/send", body(&"x".repeat(999))).await.problem(507, "over_quota");
+    server.post(&alice, "/messages/send", body("é")).await.expect(201);
+    server.shows("amb_stored_messages 1").await;
+    server.shows("amb_stored_bytes 2").await;
+    let large = server.post(&alice, "/messages/send", body(&"x".repeat(999))).await.problem(507, "over_quota");
     assert!(large["detail"].as_str().unwrap().contains("an agent may have 1000"), "{large}");
-    desk.post(&alice, "/transcripts/team", json!({"role": "user", "sender": "ann", "content": "hi"})).await.expect(201);
-    let refused = desk.post(&alice, "/messages/send", body("more")).await.problem(507, "over_quota");
+    server
+        .post(&alice, "/transcripts/team", json!({"role": "user", "sender": "ann", "content": "hi"}))
+        .await
+        .expect(201);
+    let refused = server.post(&alice, "/messages/send", body("more")).await.problem(507, "over_quota");
     assert!(refused["detail"].as_str().unwrap().contains("--agent-messages"), "{refused}");
     let line = json!({"role": "user", "sender": "ann", "content": "hi"});
-    desk.post(&alice, "/transcripts/team", line).await.problem(507, "over_quota");
-    let usage = desk.get(&alice, "/agents/me").await.expect(200)["usage"].clone();
+    server.post(&alice, "/transcripts/team", line).await.problem(507, "over_quota");
+    let usage = server.get(&alice, "/agents/me").await.expect(200)["usage"].clone();
     assert_eq!((usage["messages"].as_u64(), usage["max_messages"].as_u64()), (Some(2), Some(2)), "{usage}");
     assert!(usage["bytes"].as_u64() > Some(2) && usage["max_bytes"] == 1_000, "{usage}");
-    desk.send(&bob, &alice, "Plan", "mine is not full").await;
+    server.send(&bob, &alice, "Plan", "mine is not full").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,39 +16,40 @@ fn statuses(answers: &[Answer]) -> (usize, Vec<u16>) {
     (won, lost.map(|answer| answer.status.as_u16()).collect())
 }
 
-async fn a_name_registered_fifty_times_at_once_has_one_winner(desk: TestServer) {
+async fn a_name_registered_fifty_times_at_once_has_one_winner(server: TestServer) {
     let body = json!({"name": "wanted"});
-    let tries = (0..50).map(|_| desk.call(Method::POST, "/agents/register", None, Some(&body)));
+    let tries = (0..50).map(|_| server.call(Method::POST, "/agents/register", None, Some(&body)));
     let (won, lost) = statuses(&at_once(tries).await);
     assert_eq!(won, 1);
     assert!(lost.iter().all(|status| *status == 409), "{lost:?}");
 }
 
-async fn requests_at_once_make_one_pending_row(desk: TestServer) {
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+async fn requests_at_once_make_one_pending_row(server: TestServer) {
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let body = json!({"target_agent_name": bob.name});
     let (won, lost) =
-        statuses(&at_once((0..50).map(|_| desk.post(&alice, "/connections/request", body.clone()))).await);
+        statuses(&at_once((0..50).map(|_| server.post(&alice, "/connections/request", body.clone()))).await);
     assert_eq!(won, 1);
     assert!(lost.iter().all(|status| *status == 409), "{lost:?}");
-    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+    let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["pending_connections"].as_array().unwrap().len(), 1);
 }
 
-async fn a_hundred_approvals_of_one_code_make_one_connection(desk: TestServer) {
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
-    let body = json!({"verification_code": desk.ask(&alice, &bob).await});
-    let (won, lost) = statuses(&at_once((0..100).map(|_| desk.post(&bob, "/connections/approve", body.clone()))).await);
+async fn a_hundred_approvals_of_one_code_make_one_connection(server: TestServer) {
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
+    let body = json!({"verification_code": server.ask(&alice, &bob).await});
+    let (won, lost) =
+        statuses(&at_once((0..100).map(|_| server.post(&bob, "/connections/approve", body.clone()))).await);
     assert_eq!(won, 1);
     assert!(lost.iter().all(|status| *status == 404), "{lost:?}");
 }
 
-async fn a_subject_sent_at_once_from_both_sides_makes_one_session(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn a_subject_sent_at_once_from_both_sides_makes_one_session(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let send = |number: usize| {
         let (from, to) = if number.is_multiple_of(2) { (&alice, &bob) } else { (&bob, &alice) };
         let body = json!({"to": to.name, "subject": "Plan", "content": number.to_string()});
-        desk.post(from, "/messages/send", body)
+        server.post(from, "/messages/send", body)
     };
     let answers = at_once((0..50).map(send)).await;
     let sessions: std::collections::HashSet<_> =

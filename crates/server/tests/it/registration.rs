@@ -6,41 +6,41 @@ use serde_json::{Value, json};
 
 use crate::test_server::{Answer, TestServer};
 
-async fn desk_with(registration: Registration) -> TestServer {
+async fn server_with(registration: Registration) -> TestServer {
     let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
     TestServer::sqlite_with(Config { registration, rate_limits: Some(limits), ..Config::default() }).await
 }
 
-async fn register(desk: &TestServer, name: &str, token: Option<&str>) -> Answer {
+async fn register(server: &TestServer, name: &str, token: Option<&str>) -> Answer {
     let mut body = json!({"name": name});
     if let Some(token) = token {
         body["registration_token"] = Value::from(token);
     }
-    desk.call(Method::POST, "/agents/register", None, Some(&body)).await
+    server.call(Method::POST, "/agents/register", None, Some(&body)).await
 }
 
 #[tokio::test]
 async fn a_closed_office_registers_nobody() {
-    let desk = desk_with(Registration::Closed).await;
-    let problem = register(&desk, "ann-agent", Some("secret")).await.problem(403, "registration_closed");
+    let server = server_with(Registration::Closed).await;
+    let problem = register(&server, "ann-agent", Some("secret")).await.problem(403, "registration_closed");
     assert!(problem["detail"].as_str().unwrap().contains("operator"), "{problem}");
 }
 
 #[tokio::test]
 async fn an_office_with_a_token_registers_whoever_has_it() {
-    let desk = desk_with(Registration::Token("secret".to_owned())).await;
-    register(&desk, "ann-agent", None).await.problem(403, "registration_token_needed");
-    register(&desk, "ann-agent", Some("secre")).await.problem(403, "registration_token_wrong");
-    register(&desk, "ann-agent", Some("secret")).await.expect(201);
+    let server = server_with(Registration::Token("secret".to_owned())).await;
+    register(&server, "ann-agent", None).await.problem(403, "registration_token_needed");
+    register(&server, "ann-agent", Some("secre")).await.problem(403, "registration_token_wrong");
+    register(&server, "ann-agent", Some("secret")).await.expect(201);
     for _ in 0..2 {
-        register(&desk, "ben-agent", Some("guess")).await.problem(403, "registration_token_wrong");
+        register(&server, "ben-agent", Some("guess")).await.problem(403, "registration_token_wrong");
     }
-    register(&desk, "ben-agent", Some("guess")).await.problem(429, "too_many_requests");
+    register(&server, "ben-agent", Some("guess")).await.problem(429, "too_many_requests");
 }
 
 #[tokio::test]
 async fn an_open_office_needs_no_token_and_minds_none() {
-    let desk = desk_with(Registration::Open).await;
-    register(&desk, "ann-agent", None).await.expect(201);
-    register(&desk, "ben-agent", Some("whatever")).await.expect(201);
+    let server = server_with(Registration::Open).await;
+    register(&server, "ann-agent", None).await.expect(201);
+    register(&server, "ben-agent", Some("whatever")).await.expect(201);
 }

@@ -137,15 +137,15 @@ async fn hints_that_go_by_nats_spare_the_database() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_hint_told_of_is_found_by_looking() {
-    let desk = TestServer::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
-    let pair = desk.pair().await;
-    let mut socket = desk.live(&pair.1).await;
+    let server = TestServer::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
+    let pair = server.pair().await;
+    let mut socket = server.live(&pair.1).await;
     // Written past the office: nobody tells anybody.
     let name = |agent: &Agent| agent.name.parse().unwrap();
-    let alice = desk.store.agent_by_name(&name(&pair.0)).await.unwrap().unwrap();
+    let alice = server.store.agent_by_name(&name(&pair.0)).await.unwrap().unwrap();
     for number in 0..3 {
         let text = format!("unheard {number}");
-        desk.store.send(&alice, Draft::text(name(&pair.1), "Plan", &text), amb_core::Timestamp::now()).await.unwrap();
+        server.store.send(&alice, Draft::text(name(&pair.1), "Plan", &text), amb_core::Timestamp::now()).await.unwrap();
         hears(&mut socket, &text).await;
     }
 }
@@ -157,10 +157,10 @@ async fn a_page_is_delivered_when_its_reader_comes_back_to_another_replica() {
     let mut since = json!(0);
     // Each poll goes to the other replica than the one before.
     let mut sent = Vec::new();
-    for desk in [&one, &other, &one] {
-        sent.push(desk.send(&alice, &bob, "Plan", "hello").await);
-        let page = desk.get(&bob, &format!("/events?since={since}")).await.expect(200);
-        let elsewhere = if std::ptr::eq(desk, &one) { &other } else { &one };
+    for server in [&one, &other, &one] {
+        sent.push(server.send(&alice, &bob, "Plan", "hello").await);
+        let page = server.get(&bob, &format!("/events?since={since}")).await.expect(200);
+        let elsewhere = if std::ptr::eq(server, &one) { &other } else { &one };
         let next = format!("/events?since={}&previous={since}", page["cursor"]);
         assert_eq!(elsewhere.get(&bob, &next).await.expect(200)["events"], json!([]));
         since = page["cursor"].clone();
@@ -197,12 +197,12 @@ async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
     assert_eq!(of_alice.hear().await["type"], "connection_changed", "others stay, and hear of it");
 }
 
-async fn sockets_of_an_old_key_end_with_its_grace(desk: TestServer) {
-    let (alice, _) = desk.pair().await;
-    let mut old = desk.live(&alice).await;
-    let rotated = desk.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 1})).await.expect(200);
+async fn sockets_of_an_old_key_end_with_its_grace(server: TestServer) {
+    let (alice, _) = server.pair().await;
+    let mut old = server.live(&alice).await;
+    let rotated = server.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 1})).await.expect(200);
     let alice = Agent { key: rotated["api_key"].as_str().unwrap().to_owned(), ..alice };
-    let mut new = desk.live(&alice).await;
+    let mut new = server.live(&alice).await;
     assert_eq!(old.closed().await.0, 4001);
     new.say(json!({"type": "ping"})).await;
     assert_eq!(new.hear().await, json!({"type": "pong"}), "the new key's socket stays");
@@ -216,11 +216,11 @@ async fn guesses_at_codes_are_counted_on_all_replicas_together() {
     let (one, other) = two(Config { rate_limits: Some(limits), ..config(None) }).await;
     let bob = one.register("bob-agent").await;
     let guess = json!({"verification_code": "AA-000"});
-    for desk in [&one, &other, &one, &other] {
-        desk.post(&bob, "/connections/approve", guess.clone()).await.problem(404, "not_found");
+    for server in [&one, &other, &one, &other] {
+        server.post(&bob, "/connections/approve", guess.clone()).await.problem(404, "not_found");
     }
-    for desk in [&one, &other] {
-        desk.post(&bob, "/connections/approve", guess.clone()).await.problem(429, "too_many_requests");
+    for server in [&one, &other] {
+        server.post(&bob, "/connections/approve", guess.clone()).await.problem(429, "too_many_requests");
     }
     // A replica that starts afresh knows of it too.
     let third = one.replica(Config { rate_limits: Some(limits), ..config(None) }).await;

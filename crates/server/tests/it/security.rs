@@ -30,21 +30,21 @@ struct World {
 }
 
 impl World {
-    async fn new(desk: &TestServer, number: usize) -> Self {
-        let register = async |role: &str| desk.register(&format!("{role}-{number}")).await;
+    async fn new(server: &TestServer, number: usize) -> Self {
+        let register = async |role: &str| server.register(&format!("{role}-{number}")).await;
         let (mut owner, peer) = (register("owner").await, register("peer").await);
         let (stranger, asker) = (register("stranger").await, register("asker").await);
-        desk.connect(&owner, &peer).await;
-        let code = desk.ask(&asker, &owner).await;
+        server.connect(&owner, &peer).await;
+        let code = server.ask(&asker, &owner).await;
         let task = json!({"to": owner.name, "subject": "Work", "content": "do it", "kind": "task"});
-        let sent = desk.post(&peer, "/messages/send", task).await.expect(201);
+        let sent = server.post(&peer, "/messages/send", task).await.expect(201);
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        desk.post(&owner, "/groups", json!({"name": format!("crew-{number}")})).await.expect(201);
+        server.post(&owner, "/groups", json!({"name": format!("crew-{number}")})).await.expect(201);
         let line = json!({"role": "user", "sender": "ann", "content": "hello"});
-        desk.post(&owner, &format!("/transcripts/chat-{number}"), line).await.expect(201);
+        server.post(&owner, &format!("/transcripts/chat-{number}"), line).await.expect(201);
         let mut rotate = async |grace: u32| {
             let body = json!({"grace_seconds": grace});
-            let rotated = desk.post(&owner, "/agents/me/rotate-key", body).await.expect(200);
+            let rotated = server.post(&owner, "/agents/me/rotate-key", body).await.expect(200);
             std::mem::replace(&mut owner.key, text(&rotated["api_key"]))
         };
         let ended = rotate(0).await;
@@ -124,14 +124,14 @@ impl World {
     }
 }
 
-async fn ask(desk: &TestServer, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> String {
+async fn ask(server: &TestServer, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> String {
     let method: Method = method.to_uppercase().parse().unwrap();
-    desk.call(method, path, key, body).await.status.as_u16().to_string()
+    server.call(method, path, key, body).await.status.as_u16().to_string()
 }
 
 /// How a socket with this key ends, or that it stays.
-async fn socket(desk: &TestServer, key: Option<&str>) -> String {
-    let mut socket = desk.socket(&key.map(|key| format!("?api_key={key}")).unwrap_or_default()).await;
+async fn socket(server: &TestServer, key: Option<&str>) -> String {
+    let mut socket = server.socket(&key.map(|key| format!("?api_key={key}")).unwrap_or_default()).await;
     match tokio::time::timeout(Duration::from_secs(2), socket.hear_out()).await {
         Ok((_, frame)) => format!("101, closed with {}", u16::from(frame.unwrap().code)),
         Err(_) => "101".to_owned(),
@@ -141,7 +141,7 @@ async fn socket(desk: &TestServer, key: Option<&str>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_of_routes_and_keys_in_security_md_is_what_the_office_answers() {
     let config = Config { rate_limits: None, ws_auth_timeout: Duration::from_millis(100), ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
+    let server = TestServer::sqlite_with(config).await;
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     let mut table = String::from(
         "| route | no key | wrong key | another agent's | ended | in its grace |\n|---|---|---|---|---|---|\n",
@@ -154,15 +154,15 @@ async fn the_table_of_routes_and_keys_in_security_md_is_what_the_office_answers(
         for (method, operation) in item.as_object().unwrap() {
             let needs_key = operation.get("security").is_some();
             number += 1;
-            let world = World::new(&desk, number).await;
+            let world = World::new(&server, number).await;
             let path = world.path(template, number);
             let mut answers = Vec::new();
             let keys = [None, Some(WRONG), Some(&*world.stranger.key), Some(&*world.ended), Some(&*world.in_grace)];
             for (attempt, key) in keys.into_iter().enumerate() {
                 let body = world.body(method, template, &format!("{number}-{attempt}"));
                 answers.push(match template.as_str() {
-                    "/ws" => socket(&desk, key).await,
-                    _ => ask(&desk, method, &path, key, body.as_ref()).await,
+                    "/ws" => socket(&server, key).await,
+                    _ => ask(&server, method, &path, key, body.as_ref()).await,
                 });
             }
             if needs_key {

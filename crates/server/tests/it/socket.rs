@@ -13,27 +13,27 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
 use crate::test_server::{Socket, TestServer, soon};
 
-async fn a_bad_key_is_closed_with_4001(desk: TestServer) {
+async fn a_bad_key_is_closed_with_4001(server: TestServer) {
     let wrong = format!("amb_{}", "0".repeat(64));
     for key in ["", "x", wrong.as_str()] {
-        let mut socket = desk.socket(&format!("?api_key={key}")).await;
+        let mut socket = server.socket(&format!("?api_key={key}")).await;
         assert_eq!(socket.closed().await.0, 4001);
     }
-    let mut socket = desk.socket("").await;
+    let mut socket = server.socket("").await;
     socket.say(json!({"type": "auth", "api_key": wrong})).await;
     assert_eq!(socket.closed().await.0, 4001);
 }
 
-async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let mut request = format!("ws://{}/ws", desk.host).into_client_request().unwrap();
+async fn a_key_is_taken_from_a_header_and_from_a_first_message(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let mut request = format!("ws://{}/ws", server.host).into_client_request().unwrap();
     request.headers_mut().insert("X-API-Key", bob.key.parse().unwrap());
     let (socket, _) = soon(tokio_tungstenite::connect_async(request)).await.unwrap();
     let mut by_header = Socket(socket);
     by_header.say(json!({"type": "ping"})).await;
     assert_eq!(by_header.hear().await["type"], "pong");
 
-    let mut by_message = desk.socket("").await;
+    let mut by_message = server.socket("").await;
     by_message.say(json!({"type": "hello"})).await;
     assert_eq!(by_message.hear().await["type"], "error");
     by_message.say(json!({"type": "auth", "api_key": bob.key, "since": 0})).await;
@@ -41,7 +41,7 @@ async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: TestServer)
     assert_eq!(greeting, json!({"type": "authenticated", "agent_name": "bob-agent", "cursor": 0}));
     assert_eq!(by_message.hear().await["type"], "connection_request", "since counts here too");
 
-    desk.send(&alice, &bob, "Plan", "hello").await;
+    server.send(&alice, &bob, "Plan", "hello").await;
     for socket in [&mut by_header, &mut by_message] {
         assert_eq!(socket.hear().await["content"], "hello");
     }
@@ -50,14 +50,14 @@ async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: TestServer)
 #[tokio::test]
 async fn a_socket_without_a_key_is_closed_with_4000() {
     let config = Config { ws_auth_timeout: Duration::from_millis(50), ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    assert_eq!(desk.socket("").await.closed().await.0, 4000);
+    let server = TestServer::sqlite_with(config).await;
+    assert_eq!(server.socket("").await.closed().await.0, 4000);
 }
 
-async fn every_kind_of_event_is_pushed(desk: TestServer) {
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
-    let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
-    let code = desk.ask(&alice, &bob).await;
+async fn every_kind_of_event_is_pushed(server: TestServer) {
+    let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
+    let (mut to_alice, mut to_bob) = (server.live(&alice).await, server.live(&bob).await);
+    let code = server.ask(&alice, &bob).await;
     let mut asked = to_bob.hear().await;
     let id = asked["connection_id"].clone();
     asked.as_object_mut().unwrap().remove("cursor");
@@ -68,17 +68,17 @@ async fn every_kind_of_event_is_pushed(desk: TestServer) {
             "verification_code": code,
         })
     );
-    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
     let mut approved = to_alice.hear().await;
     approved.as_object_mut().unwrap().remove("cursor");
     let expected = json!({"type": "connection_approved", "connection_id": id, "connected_agent": "bob-agent"});
     assert_eq!(approved, expected);
 }
 
-async fn several_sockets_of_one_agent_all_hear(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let mut sockets = vec![desk.live(&bob).await, desk.live(&bob).await, desk.live(&bob).await];
-    desk.send(&alice, &bob, "Plan", "one").await;
+async fn several_sockets_of_one_agent_all_hear(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let mut sockets = vec![server.live(&bob).await, server.live(&bob).await, server.live(&bob).await];
+    server.send(&alice, &bob, "Plan", "one").await;
     for socket in &mut sockets {
         assert_eq!(socket.hear().await["content"], "one");
     }
@@ -86,42 +86,42 @@ async fn several_sockets_of_one_agent_all_hear(desk: TestServer) {
     let mut gone = sockets.remove(0);
     soon(gone.0.close(None)).await.unwrap();
     while let Some(Ok(_)) = soon(gone.0.next()).await {}
-    desk.send(&alice, &bob, "Plan", "two").await;
+    server.send(&alice, &bob, "Plan", "two").await;
     for socket in &mut sockets {
         assert_eq!(socket.hear().await["content"], "two");
     }
 }
 
-async fn without_since_only_what_happens_from_now_on_is_heard(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    desk.send(&alice, &bob, "Plan", "before").await;
-    let mut socket = desk.live(&bob).await;
-    desk.send(&alice, &bob, "Plan", "after").await;
+async fn without_since_only_what_happens_from_now_on_is_heard(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    server.send(&alice, &bob, "Plan", "before").await;
+    let mut socket = server.live(&bob).await;
+    server.send(&alice, &bob, "Plan", "after").await;
     assert_eq!(socket.hear().await["content"], "after");
 }
 
-async fn what_is_sent_after_the_handshake_is_heard(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn what_is_sent_after_the_handshake_is_heard(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for _ in 0..20 {
-        let mut socket = desk.socket(&format!("?api_key={}", bob.key)).await;
-        let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+        let mut socket = server.socket(&format!("?api_key={}", bob.key)).await;
+        let sent = server.send(&alice, &bob, "Plan", "hello").await;
         assert_eq!(socket.hear().await["message_id"], sent["message_id"]);
     }
 }
 
-async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(desk: TestServer) {
+async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(server: TestServer) {
     const MESSAGES: usize = 300;
-    let (alice, bob) = desk.pair().await;
-    let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
+    let (alice, bob) = server.pair().await;
+    let start = server.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
     let sending = async {
-        let send = |number: usize| desk.send(&alice, &bob, "Plan", Box::leak(number.to_string().into_boxed_str()));
+        let send = |number: usize| server.send(&alice, &bob, "Plan", Box::leak(number.to_string().into_boxed_str()));
         let mut sends = futures_util::stream::iter((0..MESSAGES).map(send)).buffer_unordered(16);
         while sends.next().await.is_some() {}
     };
     let hearing = async {
         let (mut since, mut heard) = (start, Vec::new());
         while heard.len() < MESSAGES {
-            let mut socket = desk.since(&bob, since).await;
+            let mut socket = server.since(&bob, since).await;
             // Each socket hears a few and is dropped without a word.
             for _ in 0..37.min(MESSAGES - heard.len()) {
                 let event = socket.hear().await;
@@ -137,9 +137,9 @@ async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubl
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
 }
 
-async fn what_a_client_says_is_answered_and_never_fatal(desk: TestServer) {
-    let bob = desk.register("bob-agent").await;
-    let mut socket = desk.live(&bob).await;
+async fn what_a_client_says_is_answered_and_never_fatal(server: TestServer) {
+    let bob = server.register("bob-agent").await;
+    let mut socket = server.live(&bob).await;
     for odd in ["", "ping", "[]", "{}", r#"{"type":"send"}"#, r#"{"type":"auth","api_key":"x"}"#] {
         soon(socket.0.send(Message::text(odd))).await.unwrap();
         assert_eq!(socket.hear().await["type"], "error", "{odd}");
@@ -152,8 +152,8 @@ async fn what_a_client_says_is_answered_and_never_fatal(desk: TestServer) {
     assert_eq!(socket.closed().await.0, 1009);
 }
 
-async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(desk: TestServer) {
-    let bob = desk.register("bob-agent").await;
+async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(server: TestServer) {
+    let bob = server.register("bob-agent").await;
     let wrong = [
         (Data::Text, vec![0xff, 0xfe], 1007),
         (Data::Reserved(3), vec![], 1002),
@@ -161,20 +161,20 @@ async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(desk: TestServ
         (Data::Text, vec![b'x'; 16 * 1024 + 1], 1009),
     ];
     for (kind, payload, code) in wrong {
-        let mut socket = desk.live(&bob).await;
+        let mut socket = server.live(&bob).await;
         let frame = Frame::message(payload, OpCode::Data(kind), true);
         soon(socket.0.send(Message::Frame(frame))).await.unwrap();
         assert_eq!(socket.closed().await.0, code, "{kind:?}");
     }
 }
 
-async fn a_goodbye_in_the_middle_of_a_backlog_is_answered(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn a_goodbye_in_the_middle_of_a_backlog_is_answered(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     for number in 0..100 {
-        desk.send(&alice, &bob, "Plan", &number.to_string()).await;
+        server.send(&alice, &bob, "Plan", &number.to_string()).await;
     }
     for _ in 0..20 {
-        let mut socket = desk.since(&bob, 0).await;
+        let mut socket = server.since(&bob, 0).await;
         soon(socket.0.close(None)).await.unwrap();
         let goodbye = soon(async {
             loop {
@@ -197,9 +197,9 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
         ws_ping_timeout: Duration::from_secs(1),
         ..Config::default()
     };
-    let desk = TestServer::sqlite_with(config).await;
-    let bob = desk.register("bob-agent").await;
-    let mut alive = desk.live(&bob).await;
+    let server = TestServer::sqlite_with(config).await;
+    let bob = server.register("bob-agent").await;
+    let mut alive = server.live(&bob).await;
     // Reading answers the pings; many intervals later the socket is still there.
     for _ in 0..20 {
         assert!(matches!(soon(alive.0.next()).await.unwrap().unwrap(), Message::Ping(_)));
@@ -208,9 +208,9 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
     assert_eq!(alive.hear().await["type"], "pong");
 
     // Not read, so not answered: by the time somebody looks, it is closed.
-    let mut silent = desk.live(&bob).await;
+    let mut silent = server.live(&bob).await;
     tokio::select! {
-        () = desk.shows("amb_ws_sockets 1") => {}
+        () = server.shows("amb_ws_sockets 1") => {}
         () = async { while let Some(Ok(_)) = alive.0.next().await {} } => panic!("the one that answers is closed"),
     }
     // Its end is all that is left to hear; the reason only if the pings before it could be answered.
@@ -222,21 +222,21 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
     let config = Config { ws_slow_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let (alice, bob) = desk.pair().await;
-    let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
-    let mut slow = desk.live(&bob).await;
-    let mut quick = desk.live(&bob).await;
+    let server = TestServer::sqlite_with(config).await;
+    let (alice, bob) = server.pair().await;
+    let start = server.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
+    let mut slow = server.live(&bob).await;
+    let mut quick = server.live(&bob).await;
     // More than the buffers of any system hold.
     let text = "😀".repeat(10_000);
     const MESSAGES: u64 = 400;
     for number in 1..=MESSAGES {
-        desk.send(&alice, &bob, "Plan", &text).await;
+        server.send(&alice, &bob, "Plan", &text).await;
         assert_eq!(quick.hear().await["cursor"], start + number);
     }
-    let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
+    let request = server.http.get(format!("http://{}/metrics", server.metrics));
     soon(async {
-        while !desk
+        while !server
             .request(request.try_clone().unwrap())
             .await
             .expect(200)
@@ -251,17 +251,17 @@ async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
     let (heard, _) = slow.hear_out().await;
     let last = heard.last().map_or(start, |event: &Value| event["cursor"].as_u64().unwrap());
     assert!(last < start + MESSAGES, "it was not cut off");
-    let mut resumed = desk.since(&bob, last).await;
+    let mut resumed = server.since(&bob, last).await;
     for number in last + 1..=start + MESSAGES {
         assert_eq!(resumed.hear().await["cursor"], number);
     }
 }
 
-async fn a_plain_request_is_told_to_upgrade(desk: TestServer) {
-    let answer = desk.call(Method::GET, "/ws", None, None).await;
+async fn a_plain_request_is_told_to_upgrade(server: TestServer) {
+    let answer = server.call(Method::GET, "/ws", None, None).await;
     assert_eq!(answer.headers["upgrade"], "websocket");
     answer.problem(426, "upgrade_required");
-    desk.call(Method::GET, "/ws?since=x", None, None).await.problem(422, "invalid");
+    server.call(Method::GET, "/ws?since=x", None, None).await.problem(422, "invalid");
 }
 
 crate::on_every_store!(

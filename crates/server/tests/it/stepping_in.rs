@@ -38,12 +38,12 @@ async fn is_silent(socket: &mut Socket) -> bool {
     socket.hear().await == json!({"type": "pong"})
 }
 
-async fn a_paused_agent_is_left_alone(desk: TestServer) {
-    let Home { ann, coder, writer } = desk.home().await;
-    let mut live = desk.live(&coder).await;
-    let paused = desk.act(&ann, "/household/members/coder/pause").await.expect(200);
+async fn a_paused_agent_is_left_alone(server: TestServer) {
+    let Home { ann, coder, writer } = server.home().await;
+    let mut live = server.live(&coder).await;
+    let paused = server.act(&ann, "/household/members/coder/pause").await.expect(200);
     assert_eq!((&paused["name"], &paused["paused"]), (&json!("coder"), &json!(true)));
-    desk.act(&ann, "/household/members/coder/pause").await.expect(200);
+    server.act(&ann, "/household/members/coder/pause").await.expect(200);
     let told = live.hear().await;
     assert_eq!(
         (&told["type"], &told["act"], &told["agent"], &told["by"]),
@@ -52,31 +52,31 @@ async fn a_paused_agent_is_left_alone(desk: TestServer) {
     let cursor = told["cursor"].as_u64().unwrap();
 
     // Accepted, and said to wait; neither pushed, nor in a poll, nor claimed.
-    let sent = desk.send(&writer, &coder, "Plan", "one").await;
+    let sent = server.send(&writer, &coder, "Plan", "one").await;
     assert_eq!(sent["paused"], json!(true));
-    desk.send(&ann, &coder, "Plan", "two").await;
+    server.send(&ann, &coder, "Plan", "two").await;
     assert!(is_silent(&mut live).await);
-    let poll = desk.get(&coder, &format!("/events?since={cursor}&wait=1")).await.expect(200);
+    let poll = server.get(&coder, &format!("/events?since={cursor}&wait=1")).await.expect(200);
     assert_eq!((&poll["events"], &poll["cursor"]), (&json!([]), &json!(cursor)));
-    assert_eq!(desk.get(&coder, "/events").await.expect(200)["cursor"], json!(cursor), "the log ends at the pause");
-    let claimed = desk.post(&coder, "/messages/claim", json!({})).await.expect(200);
+    assert_eq!(server.get(&coder, "/events").await.expect(200)["cursor"], json!(cursor), "the log ends at the pause");
+    let claimed = server.post(&coder, "/messages/claim", json!({})).await.expect(200);
     assert_eq!(claimed["messages"], json!([]));
     // A socket that comes now hears nothing either, from whatever place it goes on.
-    let (mut late, mut since) = (desk.live(&coder).await, desk.since(&coder, cursor).await);
+    let (mut late, mut since) = (server.live(&coder).await, server.since(&coder, cursor).await);
     assert!(is_silent(&mut since).await);
-    desk.send(&writer, &coder, "Plan", "three").await;
+    server.send(&writer, &coder, "Plan", "three").await;
     for socket in [&mut live, &mut late, &mut since] {
         assert!(is_silent(socket).await);
     }
-    assert_eq!(desk.get(&writer, "/agents/coder").await.expect(200)["paused"], json!(true));
-    assert_eq!(desk.get(&coder, "/agents/me").await.expect(200)["paused"], json!(true));
-    let household = desk.get(&writer, "/household").await.expect(200);
+    assert_eq!(server.get(&writer, "/agents/coder").await.expect(200)["paused"], json!(true));
+    assert_eq!(server.get(&coder, "/agents/me").await.expect(200)["paused"], json!(true));
+    let household = server.get(&writer, "/household").await.expect(200);
     assert_eq!(household["members"][1]["paused_by"], "ann");
 
     // All at once and in order, for whoever listens.
     let poll =
-        async { desk.get(&coder, &format!("/events?since={cursor}&wait=30")).await.expect(200)["events"].clone() };
-    let (poll, resumed) = tokio::join!(poll, desk.act(&ann, "/household/members/coder/resume"));
+        async { server.get(&coder, &format!("/events?since={cursor}&wait=30")).await.expect(200)["events"].clone() };
+    let (poll, resumed) = tokio::join!(poll, server.act(&ann, "/household/members/coder/resume"));
     assert_eq!(resumed.expect(200)["paused"], Value::Null);
     assert_eq!(poll[0]["content"], "one", "{poll}");
     for socket in [&mut live, &mut late, &mut since] {
@@ -85,7 +85,7 @@ async fn a_paused_agent_is_left_alone(desk: TestServer) {
         }
         assert_eq!(socket.hear().await["act"], "resumed");
     }
-    let sent = desk.send(&writer, &coder, "Plan", "four").await;
+    let sent = server.send(&writer, &coder, "Plan", "four").await;
     assert_eq!(sent["paused"], Value::Null);
     for socket in [&mut live, &mut late, &mut since] {
         assert_eq!(socket.hear().await["content"], "four", "pushed again");
@@ -120,10 +120,10 @@ async fn an_agent_paused_at_one_replica_gets_nothing_at_the_other() {
     }
 }
 
-async fn a_person_ends_cancels_and_reassigns(desk: TestServer) {
-    let Home { ann, coder, writer } = desk.home().await;
-    let stranger = desk.register("stranger").await;
-    let task = desk.give(&coder, &writer, "Build").await;
+async fn a_person_ends_cancels_and_reassigns(server: TestServer) {
+    let Home { ann, coder, writer } = server.home().await;
+    let stranger = server.register("stranger").await;
+    let task = server.give(&coder, &writer, "Build").await;
     let (session, id) = (task["session_id"].as_str().unwrap(), task["task"]["id"].as_str().unwrap());
     let [pause, end, cancel, reassign] = [
         "/household/members/coder/pause".to_owned(),
@@ -132,44 +132,44 @@ async fn a_person_ends_cancels_and_reassigns(desk: TestServer) {
         format!("/tasks/{id}/reassign"),
     ];
     for nobody in [&coder, &writer, &stranger] {
-        desk.act(nobody, &pause).await.problem(403, "forbidden");
-        desk.act(nobody, &end).await.problem(403, "forbidden");
-        desk.post(nobody, &cancel, json!({})).await.problem(403, "forbidden");
-        desk.post(nobody, &reassign, json!({"to": "coder"})).await.problem(403, "forbidden");
-        desk.get(nobody, "/household/tasks").await.problem(403, "forbidden");
-        desk.get(nobody, "/household/sessions").await.problem(403, "forbidden");
+        server.act(nobody, &pause).await.problem(403, "forbidden");
+        server.act(nobody, &end).await.problem(403, "forbidden");
+        server.post(nobody, &cancel, json!({})).await.problem(403, "forbidden");
+        server.post(nobody, &reassign, json!({"to": "coder"})).await.problem(403, "forbidden");
+        server.get(nobody, "/household/tasks").await.problem(403, "forbidden");
+        server.get(nobody, "/household/sessions").await.problem(403, "forbidden");
     }
-    desk.act(&ann, "/household/members/stranger/pause").await.problem(404, "not_found");
-    desk.act(&ann, "/household/members/ann/pause").await.problem(409, "conflict");
-    desk.act(&ann, "/sessions/x/end").await.problem(422, "invalid");
-    desk.post(&ann, "/tasks/x/cancel", json!({})).await.problem(422, "invalid");
-    desk.post(&ann, &reassign, json!({"to": "nobody"})).await.problem(404, "not_found");
-    desk.post(&ann, &reassign, json!({"to": "coder"})).await.problem(409, "conflict");
+    server.act(&ann, "/household/members/stranger/pause").await.problem(404, "not_found");
+    server.act(&ann, "/household/members/ann/pause").await.problem(409, "conflict");
+    server.act(&ann, "/sessions/x/end").await.problem(422, "invalid");
+    server.post(&ann, "/tasks/x/cancel", json!({})).await.problem(422, "invalid");
+    server.post(&ann, &reassign, json!({"to": "nobody"})).await.problem(404, "not_found");
+    server.post(&ann, &reassign, json!({"to": "coder"})).await.problem(409, "conflict");
 
-    let listed = desk.get(&ann, "/household/tasks?open=true").await.expect(200);
+    let listed = server.get(&ann, "/household/tasks?open=true").await.expect(200);
     assert_eq!((listed["tasks"].as_array().unwrap().len(), &listed["tasks"][0]["id"]), (1, &json!(id)));
-    let moved = desk.post(&ann, &reassign, json!({"to": "ann"})).await.expect(200);
+    let moved = server.post(&ann, &reassign, json!({"to": "ann"})).await.expect(200);
     assert_eq!((&moved["assignee"], &moved["state"], &moved["id"]), (&json!("ann"), &json!("pending"), &json!(id)));
-    desk.post(&writer, &format!("/tasks/{id}/state"), json!({"state": "completed"})).await.problem(404, "not_found");
-    let canceled = desk.post(&ann, &cancel, json!({"note": "not needed"})).await.expect(200);
+    server.post(&writer, &format!("/tasks/{id}/state"), json!({"state": "completed"})).await.problem(404, "not_found");
+    let canceled = server.post(&ann, &cancel, json!({"note": "not needed"})).await.expect(200);
     assert_eq!((&canceled["state"], &canceled["canceled_by"]), (&json!("rejected"), &json!("ann")));
-    desk.post(&ann, &cancel, json!({})).await.expect(200);
-    desk.post(&ann, &reassign, json!({"to": "writer"})).await.problem(409, "illegal_move");
+    server.post(&ann, &cancel, json!({})).await.expect(200);
+    server.post(&ann, &reassign, json!({"to": "writer"})).await.problem(409, "illegal_move");
 
-    let mut live = desk.live(&writer).await;
-    let ended = desk.act(&ann, &end).await.expect(200);
+    let mut live = server.live(&writer).await;
+    let ended = server.act(&ann, &end).await.expect(200);
     assert_eq!((&ended["session_id"], &ended["ended_by"]), (&json!(session), &json!("ann")));
-    assert_eq!(desk.act(&ann, &end).await.expect(200), ended);
+    assert_eq!(server.act(&ann, &end).await.expect(200), ended);
     let told = live.hear().await;
     assert_eq!(
         (&told["act"], &told["session_id"], &told["by"]),
         (&json!("session_ended"), &json!(session), &json!("ann"))
     );
     let more = json!({"to": "writer", "subject": "build", "content": "more"});
-    let refused = desk.post(&coder, "/messages/send", more).await.problem(410, "gone");
+    let refused = server.post(&coder, "/messages/send", more).await.problem(410, "gone");
     assert!(refused["detail"].as_str().unwrap().contains("ann ended"), "{refused}");
-    desk.send(&coder, &writer, "Another", "goes").await;
-    let sessions = desk.get(&ann, "/household/sessions").await.expect(200)["sessions"].clone();
+    server.send(&coder, &writer, "Another", "goes").await;
+    let sessions = server.get(&ann, "/household/sessions").await.expect(200)["sessions"].clone();
     let ended: Vec<_> = sessions.as_array().unwrap().iter().filter(|line| line["ended_by"] == "ann").collect();
     assert_eq!((ended.len(), &ended[0]["session_id"]), (1, &json!(session)), "{sessions}");
 }

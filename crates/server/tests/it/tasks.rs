@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use crate::test_server::{Agent, Answer, TestServer};
 
-async fn give(desk: &TestServer, from: &Agent, to: &Agent, more: Value) -> Value {
+async fn give(server: &TestServer, from: &Agent, to: &Agent, more: Value) -> Value {
     let mut body = json!({"to": to.name, "subject": "Work", "content": "do it", "kind": "task"});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    desk.post(from, "/messages/send", body).await.expect(201)
+    server.post(from, "/messages/send", body).await.expect(201)
 }
 
-async fn set(desk: &TestServer, agent: &Agent, sent: &Value, state: &str) -> Answer {
+async fn set(server: &TestServer, agent: &Agent, sent: &Value, state: &str) -> Answer {
     let path = format!("/tasks/{}/state", sent["task"]["id"].as_str().unwrap());
-    desk.post(agent, &path, json!({"state": state, "note": "so it is"})).await
+    server.post(agent, &path, json!({"state": state, "note": "so it is"})).await
 }
 
-async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let mut to_alice = desk.live(&alice).await;
-    let sent = give(&desk, &alice, &bob, json!({"callback": {"channel": "feishu", "chat_id": "c1"}})).await;
+async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let mut to_alice = server.live(&alice).await;
+    let sent = give(&server, &alice, &bob, json!({"callback": {"channel": "feishu", "chat_id": "c1"}})).await;
     assert_eq!(sent["task"]["state"], "pending");
     for state in ["accepted", "working", "completed"] {
-        assert_eq!(set(&desk, &bob, &sent, state).await.expect(200)["state"], state);
+        assert_eq!(set(&server, &bob, &sent, state).await.expect(200)["state"], state);
     }
     let mut states = Vec::new();
     while states.last() != Some(&json!("completed")) {
@@ -33,40 +33,40 @@ async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(desk: T
         }
     }
     assert_eq!(states, ["accepted", "working", "completed"]);
-    set(&desk, &bob, &sent, "failed").await.problem(409, "illegal_move");
+    set(&server, &bob, &sent, "failed").await.problem(409, "illegal_move");
     let path = format!("/tasks/{}", sent["task"]["id"].as_str().unwrap());
-    let mine = desk.get(&alice, &path).await.expect(200);
+    let mine = server.get(&alice, &path).await.expect(200);
     assert_eq!((&mine["state"], &mine["callback"]["channel"]), (&json!("completed"), &json!("feishu")));
-    let theirs = desk.get(&bob, &path).await.expect(200);
+    let theirs = server.get(&bob, &path).await.expect(200);
     assert!(theirs.get("callback").is_none(), "a callback is its owner's alone: {theirs}");
-    let carol = desk.register("carol-agent").await;
-    desk.get(&carol, &path).await.problem(404, "not_found");
-    assert_eq!(desk.get(&bob, "/tasks?open=true").await.expect(200)["tasks"], json!([]));
-    assert_eq!(desk.get(&alice, "/tasks?owned=true").await.expect(200)["tasks"].as_array().unwrap().len(), 1);
-    let chain = desk.get(&alice, &format!("{path}/chain")).await.expect(200);
+    let carol = server.register("carol-agent").await;
+    server.get(&carol, &path).await.problem(404, "not_found");
+    assert_eq!(server.get(&bob, "/tasks?open=true").await.expect(200)["tasks"], json!([]));
+    assert_eq!(server.get(&alice, "/tasks?owned=true").await.expect(200)["tasks"].as_array().unwrap().len(), 1);
+    let chain = server.get(&alice, &format!("{path}/chain")).await.expect(200);
     assert_eq!(chain["tasks"][0]["id"], sent["task"]["id"]);
 }
 
-async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
+async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(server: TestServer) {
+    let (alice, bob) = server.pair().await;
     let mut tasks = Vec::new();
     for _ in 0..50 {
-        tasks.push(give(&desk, &alice, &bob, json!({})).await);
+        tasks.push(give(&server, &alice, &bob, json!({})).await);
     }
-    let accepts = tasks.iter().map(|task| set(&desk, &bob, task, "accepted"));
+    let accepts = tasks.iter().map(|task| set(&server, &bob, task, "accepted"));
     let answers: Vec<_> = futures_util::stream::iter(accepts).buffer_unordered(50).collect().await;
     let accepted = answers.iter().filter(|answer| answer.body["state"] == "accepted").count();
     assert_eq!(accepted, 3);
     assert!(answers.iter().all(|answer| !answer.status.is_server_error()));
-    let current = desk.get(&bob, "/tasks?state=accepted").await.expect(200);
+    let current = server.get(&bob, "/tasks?state=accepted").await.expect(200);
     assert_eq!(current["tasks"].as_array().unwrap().len(), 3);
 }
 
-async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(desk: TestServer) {
-    let (alice, bob) = desk.pair().await;
-    let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
+async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let (mut to_alice, mut to_bob) = (server.live(&alice).await, server.live(&bob).await);
     let soon = amb_core::Timestamp::now().checked_add(std::time::Duration::from_millis(1_500)).unwrap();
-    let sent = give(&desk, &alice, &bob, json!({"deadline": soon.to_string()})).await;
+    let sent = give(&server, &alice, &bob, json!({"deadline": soon.to_string()})).await;
     for socket in [&mut to_alice, &mut to_bob] {
         loop {
             let event = socket.hear().await;
@@ -76,7 +76,7 @@ async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(desk: TestServ
             }
         }
     }
-    desk.call(Method::GET, "/tasks?state=never", Some(&bob.key), None).await.problem(422, "invalid");
+    server.call(Method::GET, "/tasks?state=never", Some(&bob.key), None).await.problem(422, "invalid");
 }
 
 crate::on_every_store!(

@@ -155,7 +155,7 @@ impl TestServer {
     async fn open(store: Arc<dyn Store>, database: Database, config: Config) -> Self {
         // Once for the whole process; a second time is no harm.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut desk = Self {
+        let mut server = Self {
             host: String::new(),
             metrics: String::new(),
             http: client(),
@@ -164,8 +164,8 @@ impl TestServer {
             serving: None,
             database,
         };
-        desk.start(config).await;
-        desk
+        server.start(config).await;
+        server
     }
 
     /// Opens the doors over the same store; the port is a new one.

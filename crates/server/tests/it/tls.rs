@@ -19,11 +19,11 @@ fn file(name: &str) -> PathBuf {
 #[tokio::test]
 async fn an_office_with_a_certificate_speaks_tls() {
     let files = TlsFiles { certificate: file("certificate.pem"), key: file("key.pem") };
-    let desk = TestServer::sqlite_with(Config { tls: Some(files.clone()), ..Config::default() }).await;
+    let server = TestServer::sqlite_with(Config { tls: Some(files.clone()), ..Config::default() }).await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&files.certificate).unwrap()).unwrap();
     let client = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = TcpStream::connect(&desk.host).await.unwrap();
+    let stream = TcpStream::connect(&server.host).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = soon(TlsConnector::from(Arc::new(client)).connect(name, stream)).await.unwrap();
     stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -34,10 +34,10 @@ async fn an_office_with_a_certificate_speaks_tls() {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_there_is_named() {
-    let desk = TestServer::sqlite().await;
+    let server = TestServer::sqlite().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tls = Some(TlsFiles { certificate: file("nowhere.pem"), key: file("key.pem") });
     let config = Config { tls, ..Config::default() };
-    let error = serve(listener, desk.store.clone(), config, async {}).await.unwrap_err();
+    let error = serve(listener, server.store.clone(), config, async {}).await.unwrap_err();
     assert!(error.to_string().contains("nowhere.pem"), "{error}");
 }

@@ -18,15 +18,15 @@ impl TestServer {
     }
 }
 
-async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: TestServer) {
-    let home = Home::of(&desk, "pat").await;
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
-    let stranger = desk.register("stranger").await;
-    assert_eq!(desk.get(&coder, "/agents/me/wake").await.expect(200), json!({"sessions": []}));
+async fn what_a_client_reports_is_for_its_agent_and_its_person(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let stranger = server.register("stranger").await;
+    assert_eq!(server.get(&coder, "/agents/me/wake").await.expect(200), json!({"sessions": []}));
     let mut failed = report("failed", 2, 0, 1);
     failed["reason"] = json!("client_gone");
-    desk.report(&coder, failed.clone()).await.expect(204);
-    let mine = desk.get(&coder, "/agents/me/wake").await.expect(200);
+    server.report(&coder, failed.clone()).await.expect(204);
+    let mine = server.get(&coder, "/agents/me/wake").await.expect(200);
     let session = &mine["sessions"][0];
     for (field, value) in failed.as_object().unwrap() {
         assert_eq!(&session[field], value, "{field}");
@@ -34,12 +34,12 @@ async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: TestServer)
     assert!(session["since"].is_string() && session["reported_at"].is_string() && session["stale"] == false);
     let at = "/household/members/coder/wake";
     for who in [&coder, &home.person] {
-        assert_eq!(desk.get(who, at).await.expect(200), mine);
+        assert_eq!(server.get(who, at).await.expect(200), mine);
     }
     for nobody in [&tester, &stranger] {
-        desk.get(nobody, at).await.problem(403, "forbidden");
+        server.get(nobody, at).await.problem(403, "forbidden");
     }
-    desk.get(&home.person, "/household/members/stranger/wake").await.problem(404, "not_found");
+    server.get(&home.person, "/household/members/stranger/wake").await.problem(404, "not_found");
     // Words of a fixed set and plain names; no paths, no sentences, no numbers without end.
     let with = |field: &str, value: Value| {
         let mut bad = report("ready", 0, 0, 0);
@@ -57,41 +57,41 @@ async fn what_a_client_reports_is_for_its_agent_and_its_person(desk: TestServer)
         with("rung", json!(-1)),
         with("failed", json!(1e18)),
     ] {
-        desk.report(&coder, bad).await.problem(422, "invalid");
+        server.report(&coder, bad).await.problem(422, "invalid");
     }
 }
 
-async fn a_failed_wake_up_is_on_the_pages_of_its_person(desk: TestServer) {
-    let (home, other) = (Home::of(&desk, "pat").await, Home::of(&desk, "kim").await);
-    let (coder, tester) = (home.agent(&desk, "coder").await, home.agent(&desk, "tester").await);
-    let page = home.page(&desk, "/dashboard/agents/coder").await;
+async fn a_failed_wake_up_is_on_the_pages_of_its_person(server: TestServer) {
+    let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let page = home.page(&server, "/dashboard/agents/coder").await;
     assert!(page.contains("No client of it has reported") && page.contains("amb --as coder wake status"), "{page}");
-    desk.report(&coder, report("ready", 0, 0, 0)).await.expect(204);
-    let sent = desk.send(&tester, &coder, "Plan", "wake up").await;
-    assert!(!home.page(&desk, "/dashboard").await.contains("is not woken"));
+    server.report(&coder, report("ready", 0, 0, 0)).await.expect(204);
+    let sent = server.send(&tester, &coder, "Plan", "wake up").await;
+    assert!(!home.page(&server, "/dashboard").await.contains("is not woken"));
     let mut failed = report("failed", 0, 0, 1);
     failed["reason"] = json!("client_gone");
-    desk.report(&coder, failed).await.expect(204);
-    let page = home.page(&desk, "/dashboard").await;
+    server.report(&coder, failed).await.expect(204);
+    let page = home.page(&server, "/dashboard").await;
     assert!(page.contains("coder has mail and is not woken") && page.contains("amb wake test"), "{page}");
     assert!(page.contains("nobody is behind the door") && page.len() < 50_000, "{page}");
-    assert!(!other.page(&desk, "/dashboard").await.contains("is not woken"), "another household");
-    let page = home.page(&desk, "/dashboard/agents/coder").await;
+    assert!(!other.page(&server, "/dashboard").await.contains("is not woken"), "another household");
+    let page = home.page(&server, "/dashboard/agents/coder").await;
     for words in ["claude inbox socket", "nobody is behind the door", "0 rung, 0 held, 1 failed", "wake status"] {
         assert!(page.contains(words), "{words}: {page}");
     }
     assert!(page.len() < 50_000 && !page.contains("style="), "{page}");
-    desk.report(&coder, report("unheard", 2, 1, 1)).await.expect(204);
-    assert!(home.page(&desk, "/dashboard").await.contains(">unheard<"));
+    server.report(&coder, report("unheard", 2, 1, 1)).await.expect(204);
+    assert!(home.page(&server, "/dashboard").await.contains(">unheard<"));
     // Who has read its mail needs nobody.
     let at = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
-    desk.get(&coder, &at).await.expect(200);
-    assert!(!home.page(&desk, "/dashboard").await.contains("is not woken"));
+    server.get(&coder, &at).await.expect(200);
+    assert!(!home.page(&server, "/dashboard").await.contains("is not woken"));
     // The operator sees how many, not whose.
-    desk.store.set_operator(&"kim".parse().unwrap(), true, Timestamp::now()).await.unwrap();
-    let page = other.page(&desk, "/dashboard/health").await;
+    server.store.set_operator(&"kim".parse().unwrap(), true, Timestamp::now()).await.unwrap();
+    let page = other.page(&server, "/dashboard/health").await;
     assert!(page.contains("Wake-ups") && !page.contains("coder"), "{page}");
-    let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
+    let request = server.http.get(format!("http://{}/metrics", server.metrics));
     let text = soon(soon(request.send()).await.unwrap().text()).await.unwrap();
     for line in ["rung\"} 2", "held\"} 1", "failed\"} 1"] {
         assert!(text.contains(&format!("amb_wakeups_total{{result=\"{line}")), "{text}");

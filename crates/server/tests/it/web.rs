@@ -12,32 +12,32 @@ use crate::test_server::{TestServer, soon};
 
 #[tokio::test]
 async fn a_page_that_rebinds_its_name_registers_nobody() {
-    let desk = TestServer::sqlite().await;
+    let server = TestServer::sqlite().await;
     let register = |host: &str, origin: Option<&str>, name: &str| {
         let mut request =
-            desk.http.post(desk.url("/agents/register")).header("Host", host).json(&json!({"name": name}));
+            server.http.post(server.url("/agents/register")).header("Host", host).json(&json!({"name": name}));
         if let Some(origin) = origin {
             request = request.header("Origin", origin);
         }
-        desk.request(request)
+        server.request(request)
     };
-    let (_, port) = desk.host.split_once(':').unwrap();
+    let (_, port) = server.host.split_once(':').unwrap();
     let rebound = format!("evil.example:{port}");
     register(&rebound, Some(&format!("http://{rebound}")), "one").await.problem(403, "host_not_allowed");
     register(&rebound, None, "one").await.problem(403, "host_not_allowed");
-    register(&desk.host, Some("https://evil.example"), "one").await.problem(403, "origin_not_allowed");
-    register(&desk.host, Some("null"), "one").await.problem(403, "origin_not_allowed");
+    register(&server.host, Some("https://evil.example"), "one").await.problem(403, "origin_not_allowed");
+    register(&server.host, Some("null"), "one").await.problem(403, "origin_not_allowed");
     register(&format!("localhost:{port}"), None, "one").await.expect(201);
     register(&format!("[::1]:{port}"), Some(&format!("http://localhost:{port}")), "two").await.expect(201);
 }
 
 #[tokio::test]
 async fn a_listener_on_all_addresses_is_as_strict_where_it_is_reached_by_loopback() {
-    let mut desk = TestServer::sqlite().await;
-    desk.close().await;
-    desk.start_on("0.0.0.0:0", Config::default()).await;
-    let (_, port) = desk.host.split_once(':').unwrap();
-    let ask = |host: &str| desk.request(desk.http.get(desk.url("/health/live")).header("Host", host));
+    let mut server = TestServer::sqlite().await;
+    server.close().await;
+    server.start_on("0.0.0.0:0", Config::default()).await;
+    let (_, port) = server.host.split_once(':').unwrap();
+    let ask = |host: &str| server.request(server.http.get(server.url("/health/live")).header("Host", host));
     ask(&format!("evil.example:{port}")).await.problem(403, "host_not_allowed");
     ask(&format!("localhost:{port}")).await.expect(200);
 }
@@ -45,8 +45,8 @@ async fn a_listener_on_all_addresses_is_as_strict_where_it_is_reached_by_loopbac
 #[tokio::test]
 async fn a_host_can_be_allowed() {
     let config = Config { allowed_hosts: vec!["office.example".to_owned()], ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let ask = |host: &str| desk.request(desk.http.get(desk.url("/health/live")).header("Host", host));
+    let server = TestServer::sqlite_with(config).await;
+    let ask = |host: &str| server.request(server.http.get(server.url("/health/live")).header("Host", host));
     ask("office.example").await.expect(200);
     ask("other.example").await.problem(403, "host_not_allowed");
 }
@@ -54,10 +54,10 @@ async fn a_host_can_be_allowed() {
 #[tokio::test]
 async fn a_socket_of_a_foreign_page_is_refused() {
     use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-    let desk = TestServer::sqlite().await;
-    let bob = desk.register("bob-agent").await;
+    let server = TestServer::sqlite().await;
+    let bob = server.register("bob-agent").await;
     let connect = async |origin: Option<&str>| {
-        let mut request = format!("ws://{}/ws?api_key={}", desk.host, bob.key).into_client_request().unwrap();
+        let mut request = format!("ws://{}/ws?api_key={}", server.host, bob.key).into_client_request().unwrap();
         if let Some(origin) = origin {
             request.headers_mut().insert("origin", origin.parse().unwrap());
         }
@@ -68,30 +68,31 @@ async fn a_socket_of_a_foreign_page_is_refused() {
         other => panic!("expected a refusal, not {other:?}"),
     }
     assert!(connect(None).await.is_ok());
-    assert!(connect(Some(&format!("http://{}", desk.host))).await.is_ok());
+    assert!(connect(Some(&format!("http://{}", server.host))).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
-    let desk = TestServer::sqlite().await;
-    let request = desk.http.post(desk.url("/agents/register")).body(r#"{"name":"page"}"#);
-    desk.request(request).await.problem(415, "unsupported_media_type");
+    let server = TestServer::sqlite().await;
+    let request = server.http.post(server.url("/agents/register")).body(r#"{"name":"page"}"#);
+    server.request(request).await.problem(415, "unsupported_media_type");
     let form = "application/x-www-form-urlencoded";
-    let request = desk.http.post(desk.url("/agents/register")).header("Content-Type", form).body(r#"{"name":"page"}"#);
-    desk.request(request).await.problem(415, "unsupported_media_type");
-    desk.call(Method::POST, "/agents/register", None, None).await.problem(400, "malformed");
-    let bob = desk.register("bob-agent").await;
-    desk.call(Method::POST, "/agents/me/heartbeat", Some(&bob.key), None).await.expect(204);
+    let request =
+        server.http.post(server.url("/agents/register")).header("Content-Type", form).body(r#"{"name":"page"}"#);
+    server.request(request).await.problem(415, "unsupported_media_type");
+    server.call(Method::POST, "/agents/register", None, None).await.problem(400, "malformed");
+    let bob = server.register("bob-agent").await;
+    server.call(Method::POST, "/agents/me/heartbeat", Some(&bob.key), None).await.expect(204);
 }
 
 #[tokio::test]
 async fn connections_and_requests_under_way_from_one_address_are_limited() {
     let config = Config { connections_per_address: 3, requests_per_address: 1, rate_limits: None, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let bob = desk.register("bob-agent").await;
-    let connect = async || TcpStream::connect(&desk.host).await.unwrap();
+    let server = TestServer::sqlite_with(config).await;
+    let bob = server.register("bob-agent").await;
+    let connect = async || TcpStream::connect(&server.host).await.unwrap();
     let ask = |path: &str| {
-        format!("GET {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\nconnection: close\r\n\r\n", desk.host, bob.key)
+        format!("GET {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\nconnection: close\r\n\r\n", server.host, bob.key)
     };
     let wait = async || {
         let mut waiting = connect().await;
@@ -101,7 +102,7 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
     let mut waiting = wait().await;
     // The client's own connection is one more.
     soon(async {
-        while desk.call(Method::GET, "/health/live", None, None).await.status != 429 {
+        while server.call(Method::GET, "/health/live", None, None).await.status != 429 {
             // The question above may have been under way when the poll arrived: then the poll was refused.
             if waiting.try_read(&mut [0]).is_ok() {
                 waiting = wait().await;
@@ -130,7 +131,7 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
     .await;
     drop(waiting);
     soon(async {
-        while desk.call(Method::GET, "/health/live", None, None).await.status != 200 {
+        while server.call(Method::GET, "/health/live", None, None).await.status != 200 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -141,11 +142,12 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
 async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_they_live() {
     use tokio_tungstenite::tungstenite::Error;
     let config = Config { connections_per_address: 4, rate_limits: None, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
+    let server = TestServer::sqlite_with(config).await;
     // The connection of this client is the first of the four.
-    let bob = desk.register("bob-agent").await;
-    let mut sockets = vec![desk.live(&bob).await, desk.live(&bob).await, desk.live(&bob).await];
-    let connect = async || tokio_tungstenite::connect_async(format!("ws://{}/ws?api_key={}", desk.host, bob.key)).await;
+    let bob = server.register("bob-agent").await;
+    let mut sockets = vec![server.live(&bob).await, server.live(&bob).await, server.live(&bob).await];
+    let connect =
+        async || tokio_tungstenite::connect_async(format!("ws://{}/ws?api_key={}", server.host, bob.key)).await;
     match soon(connect()).await {
         Err(Error::Http(answer)) => assert_eq!(answer.status(), 429),
         other => panic!("expected a refusal, not {other:?}"),
@@ -162,23 +164,23 @@ async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_the
 #[tokio::test]
 async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
     let config = Config { requests_per_address: 1, rate_limits: None, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let (alice, bob) = desk.pair().await;
+    let server = TestServer::sqlite_with(config).await;
+    let (alice, bob) = server.pair().await;
     for _ in 0..4 {
         let parts = json!([{"type": "data", "data": {"k": "x".repeat(900_000)}}]);
         let body = json!({"to": bob.name, "subject": "Plan", "content": "look", "parts": parts});
-        desk.post(&alice, "/messages/send", body).await.expect(201);
+        server.post(&alice, "/messages/send", body).await.expect(201);
     }
-    let (host, key) = (&desk.host, &bob.key);
+    let (host, key) = (&server.host, &bob.key);
     let ask = format!("GET /export HTTP/1.1\r\nhost: {host}\r\nx-api-key: {key}\r\nconnection: close\r\n\r\n");
-    let status = async || desk.call(Method::GET, "/health/live", None, None).await.status.as_u16();
+    let status = async || server.call(Method::GET, "/health/live", None, None).await.status.as_u16();
     let mut head = [0; 12];
     let mut unread = soon(async {
         loop {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
             // So little that most of the answer stays with the server.
             socket.set_recv_buffer_size(4 * 1024).unwrap();
-            let mut stream = socket.connect(desk.host.parse().unwrap()).await.unwrap();
+            let mut stream = socket.connect(server.host.parse().unwrap()).await.unwrap();
             stream.write_all(ask.as_bytes()).await.unwrap();
             stream.read_exact(&mut head).await.unwrap();
             // Else the request before was still under way.
@@ -203,13 +205,13 @@ async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut_off() {
     let config = Config { write_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
-    let desk = TestServer::sqlite_with(config).await;
-    let (alice, bob) = desk.pair().await;
+    let server = TestServer::sqlite_with(config).await;
+    let (alice, bob) = server.pair().await;
     for number in 0..40 {
-        desk.send(&alice, &bob, &format!("Plan {number}"), &"x".repeat(10_000)).await;
+        server.send(&alice, &bob, &format!("Plan {number}"), &"x".repeat(10_000)).await;
     }
-    let mut stream = TcpStream::connect(&desk.host).await.unwrap();
-    let ask = format!("GET /export HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", desk.host, bob.key);
+    let mut stream = TcpStream::connect(&server.host).await.unwrap();
+    let ask = format!("GET /export HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", server.host, bob.key);
     // More answers than the buffers of both systems hold.
     let cut = async {
         while stream.write_all(ask.as_bytes()).await.is_ok() {
@@ -221,8 +223,8 @@ async fn a_client_that_never_reads_is_cut_off() {
 
 #[tokio::test]
 async fn a_head_has_at_most_32_kib() {
-    let desk = TestServer::sqlite().await;
-    let ask = |size: usize| desk.http.get(desk.url("/health/live")).header("X-Long", "x".repeat(size)).send();
+    let server = TestServer::sqlite().await;
+    let ask = |size: usize| server.http.get(server.url("/health/live")).header("X-Long", "x".repeat(size)).send();
     assert_eq!(soon(ask(30 * 1024)).await.unwrap().status(), 200);
     // Either the refusal is read, or the connection broke while the rest was written.
     if let Ok(answer) = soon(ask(64 * 1024)).await {

@@ -138,19 +138,19 @@ mod tests {
     async fn numbers_that_were_put_forward_leave_nobody_behind() {
         let database = PostgresDatabase::fresh().await;
         let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
-        let desk = TestStore(store.clone());
-        let (alice, bob) = desk.pair().await;
-        desk.say(&alice, &bob, "Plan", "x").await;
-        while desk.index_mail().await.unwrap() > 0 {}
-        let mailbox = ListenerState { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
+        let office = TestStore(store.clone());
+        let (alice, bob) = office.pair().await;
+        office.say(&alice, &bob, "Plan", "x").await;
+        while office.index_mail().await.unwrap() > 0 {}
+        let mailbox = ListenerState { agent: bob.key, at: office.event_head(bob.key).await.unwrap(), key: None };
         advance_cursors(&DatabaseUrl::parse(&database.url()).unwrap()).await.unwrap();
         let client = store.client().await.unwrap();
         assert_eq!(behind(&client).await.unwrap(), []);
-        assert_eq!(desk.stale_listeners(&[mailbox], at(2)).await.unwrap(), []);
-        desk.say(&alice, &bob, "Plan", "y").await;
+        assert_eq!(office.stale_listeners(&[mailbox], at(2)).await.unwrap(), []);
+        office.say(&alice, &bob, "Plan", "y").await;
         assert_eq!(behind(&client).await.unwrap(), [bob.key]);
-        assert_eq!(desk.stale_listeners(&[mailbox], at(2)).await.unwrap().len(), 1);
+        assert_eq!(office.stale_listeners(&[mailbox], at(2)).await.unwrap().len(), 1);
         drop(client);
-        desk.close().await;
+        office.close().await;
     }
 }

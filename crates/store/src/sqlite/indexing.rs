@@ -53,11 +53,11 @@ mod tests {
     async fn words_of_removed_mail_are_forgotten_by_the_next_process() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
-        let desk = TestStore(store.clone());
-        let (alice, bob) = desk.pair().await;
-        let sent = desk.say(&alice, &bob, "Plan", "needle").await.answer;
-        desk.say(&alice, &bob, "Plan", "newest").await;
-        desk.ack(&bob, std::slice::from_ref(&sent.message_id), at(2)).await.unwrap();
+        let office = TestStore(store.clone());
+        let (alice, bob) = office.pair().await;
+        let sent = office.say(&alice, &bob, "Plan", "needle").await.answer;
+        office.say(&alice, &bob, "Plan", "newest").await;
+        office.ack(&bob, std::slice::from_ref(&sent.message_id), at(2)).await.unwrap();
         index(&store).await;
         // A process that dies between the two steps of removing.
         let (old, _) = store.readers().read(|db| super::super::keep::old_mail(db, at(3), None)).await.unwrap();
@@ -65,8 +65,8 @@ mod tests {
         let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
         let docs = || words().query_row("SELECT count(*) FROM docs", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(docs(), 2);
-        desk.close().await;
-        drop((desk, store));
+        office.close().await;
+        drop((office, store));
         let store = SqliteStore::open(&file.path()).await.unwrap();
         index(&store).await;
         assert_eq!(docs(), 1);
@@ -77,14 +77,14 @@ mod tests {
     async fn a_log_that_cannot_be_indexed_leaves_the_others_findable() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
-        let desk = TestStore(store.clone());
-        let (alice, bob) = desk.pair().await;
-        let carol = desk.enter("carol").await;
-        desk.connect(&alice, &carol).await;
+        let office = TestStore(store.clone());
+        let (alice, bob) = office.pair().await;
+        let carol = office.enter("carol").await;
+        office.connect(&alice, &carol).await;
         index(&store).await;
-        desk.say(&alice, &bob, "Plan", "needle").await;
-        desk.say(&alice, &carol, "Plan", "needle").await;
-        desk.inbox(&bob, false, at(2)).await.unwrap();
+        office.say(&alice, &bob, "Plan", "needle").await;
+        office.say(&alice, &carol, "Plan", "needle").await;
+        office.inbox(&bob, false, at(2)).await.unwrap();
         // No text: the index cannot read it.
         let bad = rusqlite::Connection::open(file.path()).unwrap();
         let sql = "UPDATE messages SET content = CAST(x'ff' AS TEXT)
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(bad.execute(sql, [bob.key.0]).unwrap(), 1);
         index(&store).await;
         let query = SearchQuery { text: "needle".into(), ..SearchQuery::default() };
-        assert_eq!(desk.search(&carol, query).await.unwrap().len(), 1);
-        desk.close().await;
+        assert_eq!(office.search(&carol, query).await.unwrap().len(), 1);
+        office.close().await;
     }
 }

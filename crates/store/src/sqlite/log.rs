@@ -201,14 +201,14 @@ mod tests {
     async fn an_act_in_an_agents_name_that_cannot_be_told_has_not_happened() {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&directory.path().join("mail.db")).await.unwrap());
-        let desk = TestStore(store.clone());
-        desk.found_household(KeyHash::of("home"), true, at(0)).await.unwrap().unwrap();
+        let office = TestStore(store.clone());
+        office.found_household(KeyHash::of("home"), true, at(0)).await.unwrap().unwrap();
         let join = async |name, person| {
             let join = Some(Join { token: KeyHash::of("home"), person });
-            desk.register_agent(NewAgent { join, ..new_agent(name) }, at(0)).await.unwrap().answer
+            office.register_agent(NewAgent { join, ..new_agent(name) }, at(0)).await.unwrap().answer
         };
-        let (ann, coder, friend) = (join("ann", true).await, join("coder", false).await, desk.enter("friend").await);
-        desk.connect(&friend, &coder).await;
+        let (ann, coder, friend) = (join("ann", true).await, join("coder", false).await, office.enter("friend").await);
+        office.connect(&friend, &coder).await;
         let run = |sql: &'static str| {
             let store = store.clone();
             async move { store.writer().unwrap().write(move |tx| tx.db.execute_batch(sql).map_err(failed)).await.unwrap() }
@@ -218,14 +218,14 @@ mod tests {
         run("CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events WHEN NEW.event LIKE '%stepped_in%'
              BEGIN SELECT RAISE(ABORT, 'refused'); END")
         .await;
-        desk.decide_connection(&ann, &coder.name, block.clone(), at(2)).await.unwrap_err();
-        desk.renew_key(&ann, &coder.name, key.clone(), at(2)).await.unwrap_err();
-        desk.say(&friend, &coder, "Plan", "still connected").await;
-        let knows = async |text| desk.agent_by_key_hash(KeyHash::of(text), at(3)).await.unwrap().is_some();
+        office.decide_connection(&ann, &coder.name, block.clone(), at(2)).await.unwrap_err();
+        office.renew_key(&ann, &coder.name, key.clone(), at(2)).await.unwrap_err();
+        office.say(&friend, &coder, "Plan", "still connected").await;
+        let knows = async |text| office.agent_by_key_hash(KeyHash::of(text), at(3)).await.unwrap().is_some();
         assert!(knows("coder").await && !knows("new").await);
         run("DROP TRIGGER temp.refuse").await;
-        desk.decide_connection(&ann, &coder.name, block, at(4)).await.unwrap();
-        desk.renew_key(&ann, &coder.name, key, at(4)).await.unwrap();
+        office.decide_connection(&ann, &coder.name, block, at(4)).await.unwrap();
+        office.renew_key(&ann, &coder.name, key, at(4)).await.unwrap();
         assert!(!knows("coder").await && knows("new").await);
         store.shut().await;
     }

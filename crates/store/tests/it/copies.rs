@@ -33,7 +33,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 /// An office at work with one message in it, and a copy of it.
 struct Backed {
     file: SqliteFile,
-    desk: TestStore,
+    store: TestStore,
     alice: Agent,
     bob: Agent,
     session: SessionId,
@@ -44,47 +44,47 @@ struct Backed {
 
 async fn backed(text: &str) -> Backed {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let session = desk.say(&alice, &bob, "Plan", text).await.answer.session_id;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let session = store.say(&alice, &bob, "Plan", text).await.answer.session_id;
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy");
     backup(&file, &copy, false).await.unwrap();
-    Backed { file, desk, alice, bob, session, copies, copy }
+    Backed { file, store, alice, bob, session, copies, copy }
 }
 
 #[tokio::test]
 async fn a_copy_made_while_the_office_works_is_whole_and_private() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let session = desk.say(&alice, &bob, "Plan", "before").await.answer.session_id;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let session = store.say(&alice, &bob, "Plan", "before").await.answer.session_id;
     let copy = SqliteFile::fresh();
     let contents = backup(&file, &copy.path(), false).await.unwrap();
     assert_eq!((contents.agents, contents.messages), (2, 1));
     assert_eq!(fs_err::metadata(copy.path()).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(names_in(copy.path().parent().unwrap()), ["mail.db"], "nothing is left beside it");
-    desk.say(&alice, &bob, "Plan", "after").await;
+    store.say(&alice, &bob, "Plan", "after").await;
     assert_eq!(backup(&file, &copy.path(), false).await.unwrap_err().code(), Code::Conflict, "never over another file");
     let copied = open(&copy).await;
     assert_eq!(copied.texts(&bob, &session, 3).await, ["before"]);
     copied.say(&alice, &bob, "Plan", "on").await;
     copied.close().await;
     assert_eq!(backup(&file, &copy.path(), true).await.unwrap().messages, 2, "unless it is told to");
-    desk.say(&alice, &bob, "Plan", "still at work").await;
+    store.say(&alice, &bob, "Plan", "still at work").await;
 }
 
 #[tokio::test]
 async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let session = desk.say(&alice, &bob, "Plan", "0").await.answer.session_id;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let session = store.say(&alice, &bob, "Plan", "0").await.answer.session_id;
     let storm = tokio::spawn({
-        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
         async move {
             for n in 1.. {
-                desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+                store.say(&alice, &bob, "Plan", &n.to_string()).await;
             }
         }
     });
@@ -105,53 +105,53 @@ async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
 
 #[tokio::test]
 async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
-    let Backed { file, desk, alice, bob, session, copies: _copies, copy } = backed("before").await;
-    let lost = desk.say(&alice, &bob, "Plan", "after").await.entries.remove(0).entry;
-    while desk.index_mail().await.unwrap() > 0 {}
+    let Backed { file, store, alice, bob, session, copies: _copies, copy } = backed("before").await;
+    let lost = store.say(&alice, &bob, "Plan", "after").await.entries.remove(0).entry;
+    while store.index_mail().await.unwrap() > 0 {}
     let refused = restore(&copy, &file).await.unwrap_err();
     assert!(refused.detail().contains("another server"), "{refused}");
     // As after a crash: its log is still beside it.
-    desk.close().await;
-    drop(desk);
+    store.close().await;
+    drop(store);
 
     let restored = restore(&copy, &file).await.unwrap();
     assert_eq!(restored.contents.messages, 1);
-    let desk = open(&file).await;
-    assert_eq!(desk.texts(&bob, &session, 9).await, ["before"]);
-    while desk.index_mail().await.unwrap() > 0 {}
+    let store = open(&file).await;
+    assert_eq!(store.texts(&bob, &session, 9).await, ["before"]);
+    while store.index_mail().await.unwrap() > 0 {}
     let search = async |text: &str| {
         let query = SearchQuery { text: text.into(), ..SearchQuery::default() };
-        desk.search(&bob, query).await.unwrap().len()
+        store.search(&bob, query).await.unwrap().len()
     };
     assert_eq!((search("before").await, search("after").await), (1, 0), "the index is that of the copy");
     // Whoever knows the cursor of what was lost still hears of all that comes.
     let known = lost.cursor.as_number().unwrap();
-    let next = desk.say(&alice, &bob, "Plan", "again").await.entries.remove(0).entry;
+    let next = store.say(&alice, &bob, "Plan", "again").await.entries.remove(0).entry;
     assert!(next.cursor.as_number().unwrap() > known, "{next:?}");
-    assert_eq!(desk.events(bob.key, known, 9).await.unwrap(), [next]);
-    while desk.index_mail().await.unwrap() > 0 {}
+    assert_eq!(store.events(bob.key, known, 9).await.unwrap(), [next]);
+    while store.index_mail().await.unwrap() > 0 {}
     assert_eq!(search("again").await, 1);
-    desk.close().await;
+    store.close().await;
 
     let kept = restored.kept.unwrap();
     assert_eq!(kept.parent(), file.path().parent());
     assert_eq!(restore(&kept, &file).await.unwrap().contents.messages, 2, "a mistake can be undone");
-    let desk = open(&file).await;
-    assert_eq!(desk.texts(&bob, &session, 9).await, ["after", "before"]);
+    let store = open(&file).await;
+    assert_eq!(store.texts(&bob, &session, 9).await, ["after", "before"]);
 }
 
 #[tokio::test]
 async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
     for n in 0..300 {
-        desk.say(&alice, &bob, "Plan", &format!("{n} {}", "x".repeat(400))).await;
+        store.say(&alice, &bob, "Plan", &format!("{n} {}", "x".repeat(400))).await;
     }
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy");
     backup(&file, &copy, false).await.unwrap();
-    desk.close().await;
+    store.close().await;
     let before = names_in(file.path().parent().unwrap());
 
     let bytes = fs_err::read(&copy).unwrap();
@@ -181,8 +181,8 @@ async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
     assert_eq!(names_in(file.path().parent().unwrap()), before);
     let none = SqliteFile::fresh();
     assert_eq!(backup(&none, &copies.path().join("x"), false).await.unwrap_err().code(), Code::NotFound);
-    let desk = open(&file).await;
-    assert_eq!(desk.inbox(&bob, false, amb_testing::store::at(1)).await.unwrap().unread(), 300);
+    let store = open(&file).await;
+    assert_eq!(store.inbox(&bob, false, amb_testing::store::at(1)).await.unwrap().unread(), 300);
 }
 
 #[tokio::test]
@@ -195,8 +195,8 @@ async fn a_copy_can_be_put_where_nothing_is() {
 
 #[tokio::test]
 async fn a_damaged_database_is_kept_with_its_log_and_replaced() {
-    let Backed { file, desk, bob, session, copies: _copies, copy, .. } = backed("kept").await;
-    desk.close().await;
+    let Backed { file, store, bob, session, copies: _copies, copy, .. } = backed("kept").await;
+    store.close().await;
     let wal = format!("{}-wal", file.path().display());
     fs_err::write(file.path(), "this was a database").unwrap();
     fs_err::write(&wal, "and this its log").unwrap();
@@ -207,15 +207,15 @@ async fn a_damaged_database_is_kept_with_its_log_and_replaced() {
 
 #[tokio::test]
 async fn a_database_that_another_program_reads_is_not_replaced() {
-    let Backed { file, desk, alice, bob, session, copies: _copies, copy } = backed("before").await;
-    desk.close().await;
-    drop(desk);
+    let Backed { file, store, alice, bob, session, copies: _copies, copy } = backed("before").await;
+    store.close().await;
+    drop(store);
     let reader = rusqlite::Connection::open(file.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM agents").unwrap();
-    let desk = open(&file).await;
-    desk.say(&alice, &bob, "Plan", "after").await;
-    desk.close().await;
-    drop(desk);
+    let store = open(&file).await;
+    store.say(&alice, &bob, "Plan", "after").await;
+    store.close().await;
+    drop(store);
     let before = names_in(file.path().parent().unwrap());
     let refused = restore(&copy, &file).await.unwrap_err();
     assert_eq!(refused.code(), Code::Conflict);
@@ -228,8 +228,8 @@ async fn a_database_that_another_program_reads_is_not_replaced() {
 
 #[tokio::test]
 async fn a_database_that_another_program_has_locked_is_not_replaced() {
-    let Backed { file, desk, copies: _copies, copy, .. } = backed("kept").await;
-    desk.close().await;
+    let Backed { file, store, copies: _copies, copy, .. } = backed("kept").await;
+    store.close().await;
     let other = rusqlite::Connection::open(file.path()).unwrap();
     other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; COMMIT").unwrap();
     let error = restore(&copy, &file).await.unwrap_err();
@@ -242,14 +242,14 @@ async fn a_database_that_another_program_has_locked_is_not_replaced() {
 #[tokio::test]
 async fn a_link_to_a_database_in_use_is_no_copy_either() {
     let (used, target) = (SqliteFile::fresh(), SqliteFile::fresh());
-    let desk = open(&used).await;
-    desk.pair().await;
+    let store = open(&used).await;
+    store.pair().await;
     let link = target.path().with_file_name("link.db");
     fs_err::os::unix::fs::symlink(used.path(), &link).unwrap();
     let error = restore(&link, &target).await.unwrap_err();
     assert_eq!(error.code(), Code::Invalid);
     assert!(error.detail().contains("in use"), "{error}");
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test]
@@ -257,13 +257,13 @@ async fn numbers_are_put_forward_while_no_server_works() {
     let file = SqliteFile::fresh();
     let url = amb_store::DatabaseUrl::parse(&file.url()).unwrap();
     assert_eq!(amb_store::advance_cursors(&url).await.unwrap_err().code(), Code::NotFound);
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let before = desk.event_head(bob.key).await.unwrap();
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let before = store.event_head(bob.key).await.unwrap();
     assert_eq!(amb_store::advance_cursors(&url).await.unwrap_err().code(), Code::Conflict);
-    desk.close().await;
+    store.close().await;
     assert_eq!(amb_store::advance_cursors(&url).await.unwrap(), 2);
-    let desk = open(&file).await;
-    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
+    let store = open(&file).await;
+    let next = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, Some(before + 1_000_001));
 }

@@ -27,9 +27,9 @@ async fn a_second_server_on_one_file_is_refused_until_the_first_is_gone() {
 #[tokio::test]
 async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_its_file() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let sent = desk.say(&alice, &bob, "Plan", "one").await.answer;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let sent = store.say(&alice, &bob, "Plan", "one").await.answer;
     let elsewhere = tempfile::tempdir_in(file.path().parent().unwrap()).unwrap();
     let (hard, soft) = (elsewhere.path().join("hard.db"), elsewhere.path().join("soft.db"));
     fs_err::hard_link(file.path(), &hard).unwrap();
@@ -39,12 +39,12 @@ async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_i
         assert_eq!(error.code(), Code::Conflict);
         assert!(error.detail().contains("another server"), "{error}");
     }
-    desk.say(&alice, &bob, "Plan", "two").await;
-    desk.close().await;
-    let desk = TestStore(Arc::new(SqliteStore::open(&soft).await.unwrap()));
-    assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["two", "one"]);
-    desk.ready().await.unwrap();
-    desk.close().await;
+    store.say(&alice, &bob, "Plan", "two").await;
+    store.close().await;
+    let store = TestStore(Arc::new(SqliteStore::open(&soft).await.unwrap()));
+    assert_eq!(store.texts(&bob, &sent.session_id, 3).await, ["two", "one"]);
+    store.ready().await.unwrap();
+    store.close().await;
     let made = elsewhere.path().join("made.db");
     let dangling = elsewhere.path().join("dangling.db");
     fs_err::os::unix::fs::symlink("made.db", &dangling).unwrap();
@@ -55,13 +55,13 @@ async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_i
 #[tokio::test]
 async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let sent = desk.say(&alice, &bob, "Plan", "kept").await.answer;
-    drop(desk);
-    let desk = open(&file).await;
-    assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["kept"]);
-    let next = desk.say(&alice, &bob, "plan", "next").await;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let sent = store.say(&alice, &bob, "Plan", "kept").await.answer;
+    drop(store);
+    let store = open(&file).await;
+    assert_eq!(store.texts(&bob, &sent.session_id, 3).await, ["kept"]);
+    let next = store.say(&alice, &bob, "plan", "next").await;
     assert_eq!(next.answer.session_id, sent.session_id);
     assert_eq!(next.entries[0].entry.cursor.as_number(), Some(3), "numbers go on");
 }
@@ -69,14 +69,14 @@ async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
 #[tokio::test]
 async fn mail_that_nobody_has_looked_at_survives_a_crash() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
     for n in 0..1_500 {
         let (from, to) = if n % 3 == 0 { (&bob, &alice) } else { (&alice, &bob) };
-        desk.say(from, to, &format!("Plan {}", n % 2), &n.to_string()).await;
+        store.say(from, to, &format!("Plan {}", n % 2), &n.to_string()).await;
         if n == 1_450 {
             // Has all of it sorted in between, which is not done when the process dies.
-            desk.index_mail().await.unwrap();
+            store.index_mail().await.unwrap();
         }
     }
     // What a killed process leaves behind: the files as they are, with nothing folded in and nothing said goodbye to.
@@ -85,15 +85,15 @@ async fn mail_that_nobody_has_looked_at_survives_a_crash() {
         let of = |file: &SqliteFile| format!("{}{suffix}", file.path().display());
         fs_err::copy(of(&file), of(&crashed)).unwrap();
     }
-    let desk = open(&crashed).await;
-    let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
+    let store = open(&crashed).await;
+    let inbox = store.inbox(&bob, false, at(2)).await.unwrap();
     assert_eq!((inbox.sessions.len(), inbox.unread()), (2, 1_000));
     for session in &inbox.sessions {
         let parity = if session.subject == "Plan 0" { 0 } else { 1 };
         let expected: Vec<_> = (0..1_500).rev().filter(|n| n % 2 == parity).map(|n: u32| n.to_string()).collect();
-        assert_eq!(desk.texts(&bob, &session.session_id, 1_000).await, expected, "all, once each, in order");
+        assert_eq!(store.texts(&bob, &session.session_id, 1_000).await, expected, "all, once each, in order");
     }
-    let log: Vec<_> = desk.events(bob.key, 0, 2_000).await.unwrap();
+    let log: Vec<_> = store.events(bob.key, 0, 2_000).await.unwrap();
     let numbers: Vec<_> = log.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "no gap, and nothing twice");
 }
@@ -101,19 +101,19 @@ async fn mail_that_nobody_has_looked_at_survives_a_crash() {
 #[tokio::test]
 async fn a_send_that_is_refused_takes_no_other_with_it() {
     let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let group = desk.create_group(&alice, &"crew".parse().unwrap(), at(1)).await.unwrap();
+    let store = open(&file).await;
+    let (alice, bob) = store.pair().await;
+    let group = store.create_group(&alice, &"crew".parse().unwrap(), at(1)).await.unwrap();
     let sends: Vec<_> = (0..200)
         .map(|n| {
-            let (desk, alice, bob, group) = (desk.clone(), alice.clone(), bob.clone(), group.name.clone());
+            let (store, alice, bob, group) = (store.clone(), alice.clone(), bob.clone(), group.name.clone());
             tokio::spawn(async move {
                 match n % 4 {
-                    0 => desk.send(&alice, Draft::text("nobody".parse().unwrap(), "Plan", "x"), at(1)).await.is_ok(),
+                    0 => store.send(&alice, Draft::text("nobody".parse().unwrap(), "Plan", "x"), at(1)).await.is_ok(),
                     // A group in which the sender is alone.
-                    1 => desk.send(&alice, Draft::text(group, "Plan", "x"), at(1)).await.is_ok(),
+                    1 => store.send(&alice, Draft::text(group, "Plan", "x"), at(1)).await.is_ok(),
                     _ => {
-                        desk.say(&alice, &bob, "Plan", "x").await;
+                        store.say(&alice, &bob, "Plan", "x").await;
                         true
                     }
                 }
@@ -124,7 +124,7 @@ async fn a_send_that_is_refused_takes_no_other_with_it() {
     for sent in sends {
         accepted += u32::from(sent.await.unwrap());
     }
-    assert_eq!(desk.inbox(&bob, false, at(2)).await.unwrap().unread(), 100);
+    assert_eq!(store.inbox(&bob, false, at(2)).await.unwrap().unread(), 100);
     assert!(accepted >= 100);
 }
 
@@ -162,25 +162,25 @@ fn rows(id: impl Fn(u8) -> String, then: &str, rest: &[&str]) -> Vec<String> {
         .collect()
 }
 
-async fn old_mail_works(desk: TestStore) {
-    let alice = desk.agent_by_name(&"alice".parse().unwrap()).await.unwrap().unwrap();
-    let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
-    let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
+async fn old_mail_works(store: TestStore) {
+    let alice = store.agent_by_name(&"alice".parse().unwrap()).await.unwrap().unwrap();
+    let bob = store.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
+    let inbox = store.inbox(&bob, true, at(0)).await.unwrap();
     assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 1));
-    let usage = desk.profile(&alice, at(0)).await.unwrap().usage;
+    let usage = store.profile(&alice, at(0)).await.unwrap().usage;
     assert_eq!((usage.messages, usage.bytes), (1, 3), "mail from before there were quotas counts");
-    let sent = desk.say(&alice, &bob, "PLAN", "new").await;
+    let sent = store.say(&alice, &bob, "PLAN", "new").await;
     assert_eq!(sent.answer.session_id, inbox.sessions[0].session_id);
     assert_eq!(sent.entries[0].entry.cursor.as_number(), Some(2));
-    let history = desk.history(&bob, &sent.answer.session_id, HistoryPage::default(), at(1)).await.unwrap().answer;
+    let history = store.history(&bob, &sent.answer.session_id, HistoryPage::default(), at(1)).await.unwrap().answer;
     assert_eq!(history.messages.iter().map(|m| m.content.as_str()).collect::<Vec<_>>(), ["new", "old"]);
     let task =
-        desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(2)).await.unwrap().answer.task.unwrap();
-    desk.task(&bob, &task.id).await.unwrap();
-    while desk.index_mail().await.unwrap() > 0 {}
+        store.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(2)).await.unwrap().answer.task.unwrap();
+    store.task(&bob, &task.id).await.unwrap();
+    while store.index_mail().await.unwrap() > 0 {}
     let query = amb_core::mailbox::SearchQuery { text: "old".into(), ..Default::default() };
-    assert_eq!(desk.search(&bob, query).await.unwrap().len(), 1);
-    desk.close().await;
+    assert_eq!(store.search(&bob, query).await.unwrap().len(), 1);
+    store.close().await;
 }
 
 #[tokio::test]
@@ -219,20 +219,20 @@ async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
 }
 
 /// What an earlier version wrote into metadata, or an agent that knew the name, is no mark: only what the office notes now is.
-async fn old_metadata_is_no_mark(desk: TestStore) {
-    let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
-    let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
+async fn old_metadata_is_no_mark(store: TestStore) {
+    let bob = store.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
+    let inbox = store.inbox(&bob, true, at(0)).await.unwrap();
     let (session, preview) = (&inbox.sessions[0].session_id, &inbox.sessions[0].recent_messages[0]);
-    let told = desk.events(bob.key, 0, 10).await.unwrap();
-    let whole = desk.message(&bob, &preview.id).await.unwrap().message;
-    let thread = desk.history(&bob, session, HistoryPage::default(), at(1)).await.unwrap().answer;
+    let told = store.events(bob.key, 0, 10).await.unwrap();
+    let whole = store.message(&bob, &preview.id).await.unwrap().message;
+    let thread = store.history(&bob, session, HistoryPage::default(), at(1)).await.unwrap().answer;
     let event = serde_json::to_value(&told[0].event).unwrap();
     assert_eq!(event["from_person"], serde_json::Value::Null, "{event}");
     assert!(!preview.from_person && !whole.from_person && !thread.messages[0].from_person);
     for metadata in [&preview.metadata, &whole.metadata, &thread.messages[0].metadata] {
         assert_eq!(serde_json::to_string(metadata).unwrap(), r#"{"amb:from_person":true}"#, "shown as it was sent");
     }
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test]

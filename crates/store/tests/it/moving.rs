@@ -19,10 +19,10 @@ async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: boo
 /// An office with two agents and some mail, closed.
 async fn small_office() -> (SqliteFile, Agent, Agent) {
     let file = SqliteFile::fresh();
-    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    let (alice, bob) = desk.pair().await;
-    desk.say(&alice, &bob, "Plan", "one").await;
-    desk.close().await;
+    let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let (alice, bob) = store.pair().await;
+    store.say(&alice, &bob, "Plan", "one").await;
+    store.close().await;
     (file, alice, bob)
 }
 
@@ -56,18 +56,18 @@ async fn a_target_with_something_else_in_it_is_refused() {
     assert!(refused.detail().contains("something else"), "{refused}");
 
     let lived_in = PostgresDatabase::fresh().await;
-    let desk = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    let store = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
     let working = move_it(&file, &lived_in, true).await.unwrap_err();
     assert!(working.detail().contains("stop it"), "{working}");
-    let carol = desk.enter("carol").await;
-    desk.close().await;
-    drop(desk);
+    let carol = store.enter("carol").await;
+    store.close().await;
+    drop(store);
     lived_in.alone().await;
     let refused = move_it(&file, &lived_in, true).await.unwrap_err();
     assert!(refused.detail().contains("agents of its own"), "{refused}");
-    let desk = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
-    assert_eq!(desk.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is as it was");
-    desk.close().await;
+    let store = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    assert_eq!(store.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is as it was");
+    store.close().await;
 }
 
 #[tokio::test]
@@ -75,28 +75,28 @@ async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
     let (file, alice, bob) = small_office().await;
     let database = PostgresDatabase::fresh().await;
     begin_to_move(&file, &database).await;
-    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    let sent = desk.say(&alice, &bob, "Plan", "two").await.answer;
-    desk.close().await;
+    let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let sent = store.say(&alice, &bob, "Plan", "two").await.answer;
+    store.close().await;
     let refused = move_it(&file, &database, false).await.unwrap_err();
     assert_eq!(refused.code(), Code::Conflict);
     assert!(refused.detail().contains("--start-over"), "{refused}");
     move_it(&file, &database, true).await.unwrap();
-    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["two", "one"]);
-    desk.say(&alice, &bob, "Plan", "three").await;
-    desk.close().await;
-    drop(desk);
+    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    assert_eq!(store.texts(&bob, &sent.session_id, 9).await, ["two", "one"]);
+    store.say(&alice, &bob, "Plan", "three").await;
+    store.close().await;
+    drop(store);
     database.alone().await;
     // The old file again, after a word more: what lives in PostgreSQL is not touched.
-    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    desk.say(&alice, &bob, "Plan", "astray").await;
-    desk.close().await;
+    let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    store.say(&alice, &bob, "Plan", "astray").await;
+    store.close().await;
     let refused = move_it(&file, &database, true).await.unwrap_err();
     assert!(refused.detail().contains("finished move"), "{refused}");
-    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["three", "two", "one"]);
-    desk.close().await;
+    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    assert_eq!(store.texts(&bob, &sent.session_id, 9).await, ["three", "two", "one"]);
+    store.close().await;
 }
 
 #[tokio::test]
@@ -116,20 +116,20 @@ async fn a_copy_that_is_not_the_same_is_found_out() {
 #[tokio::test]
 async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let file = SqliteFile::fresh();
-    let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    let (alice, bob) = desk.pair().await;
-    let carol = desk.enter("carol").await;
-    desk.connect(&alice, &carol).await;
+    let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let (alice, bob) = store.pair().await;
+    let carol = store.enter("carol").await;
+    store.connect(&alice, &carol).await;
     for n in 0..30 {
-        desk.say(&alice, &bob, &format!("s{}", n % 3), &format!("text {n} \"quoted\" é \0 end")).await;
+        store.say(&alice, &bob, &format!("s{}", n % 3), &format!("text {n} \"quoted\" é \0 end")).await;
     }
     let task =
-        desk.send(&alice, Draft::task(bob.name.clone(), "s0", "work"), at(1)).await.unwrap().answer.task.unwrap();
-    desk.set_task_state(&bob, &task.id, TaskState::Working, Some("on it".into()), at(2)).await.unwrap();
-    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
-    desk.invite_to_group(&alice, &name("crew"), &carol.name, at(1)).await.unwrap();
-    desk.join_group(&carol, &name("crew"), true).await.unwrap();
-    desk.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(1)).await.unwrap();
+        store.send(&alice, Draft::task(bob.name.clone(), "s0", "work"), at(1)).await.unwrap().answer.task.unwrap();
+    store.set_task_state(&bob, &task.id, TaskState::Working, Some("on it".into()), at(2)).await.unwrap();
+    store.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+    store.invite_to_group(&alice, &name("crew"), &carol.name, at(1)).await.unwrap();
+    store.join_group(&carol, &name("crew"), true).await.unwrap();
+    store.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(1)).await.unwrap();
     let line = Line {
         role: "user".into(),
         content: "x".into(),
@@ -138,33 +138,33 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
         message_id: Some("m".into()),
         ts: None,
     };
-    desk.transcript_append(&alice, None, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
+    store.transcript_append(&alice, None, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
     // The person of bob's household writes to him, and to a group in which a stranger is too.
-    desk.found_household(KeyHash::of("owner"), true, at(1)).await.unwrap().unwrap();
+    store.found_household(KeyHash::of("owner"), true, at(1)).await.unwrap().unwrap();
     let join = Some(Join { token: KeyHash::of("owner"), person: true });
-    let kim = desk.register_agent(NewAgent { join, ..new_agent("kim") }, at(1)).await.unwrap().answer;
-    desk.join_household(&bob, KeyHash::of("owner"), at(1)).await.unwrap();
-    desk.say(&kim, &bob, "s0", "look at the failing test").await;
-    desk.connect(&carol, &bob).await;
-    desk.create_group(&bob, &name("mixed"), at(1)).await.unwrap();
+    let kim = store.register_agent(NewAgent { join, ..new_agent("kim") }, at(1)).await.unwrap().answer;
+    store.join_household(&bob, KeyHash::of("owner"), at(1)).await.unwrap();
+    store.say(&kim, &bob, "s0", "look at the failing test").await;
+    store.connect(&carol, &bob).await;
+    store.create_group(&bob, &name("mixed"), at(1)).await.unwrap();
     for member in [&kim, &carol] {
-        desk.invite_to_group(&bob, &name("mixed"), &member.name, at(1)).await.unwrap();
-        desk.join_group(member, &name("mixed"), true).await.unwrap();
+        store.invite_to_group(&bob, &name("mixed"), &member.name, at(1)).await.unwrap();
+        store.join_group(member, &name("mixed"), true).await.unwrap();
     }
-    desk.send(&kim, Draft::text(name("mixed"), "Standup", "to all"), at(2)).await.unwrap();
+    store.send(&kim, Draft::text(name("mixed"), "Standup", "to all"), at(2)).await.unwrap();
     let once = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "s0", "once") };
-    let first = desk.send(&alice, once.clone(), at(3)).await.unwrap().answer;
-    desk.texts(&bob, &first.session_id, 2).await;
-    let before = (desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap());
+    let first = store.send(&alice, once.clone(), at(3)).await.unwrap().answer;
+    store.texts(&bob, &first.session_id, 2).await;
+    let before = (store.inbox(&bob, false, at(9)).await.unwrap(), store.events(bob.key, 0, 500).await.unwrap());
     let all = ExportQuery { limit: 100, ..ExportQuery::default() };
-    let exported = desk.export(&carol, all.clone()).await.unwrap();
+    let exported = store.export(&carol, all.clone()).await.unwrap();
     assert_eq!(marked(&before.1), ["look at the failing test", "to all"]);
-    assert!(marked(&desk.events(carol.key, 0, 500).await.unwrap()).is_empty());
+    assert!(marked(&store.events(carol.key, 0, 500).await.unwrap()).is_empty());
     let database = PostgresDatabase::fresh().await;
     let busy = move_it(&file, &database, false).await;
     assert_eq!(busy.unwrap_err().code(), Code::Conflict, "not while a server has it open");
-    desk.close().await;
-    drop(desk);
+    store.close().await;
+    drop(store);
 
     for stop in [3, 8] {
         let mut pages = 0;
@@ -182,17 +182,17 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let again = move_it(&file, &database, true).await.unwrap();
     assert_eq!(again, copied, "a finished copy is found to be one");
 
-    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    assert_eq!((desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap()), before);
-    assert_eq!(desk.export(&carol, all).await.unwrap(), exported);
-    assert!(marked(&desk.events(carol.key, 0, 500).await.unwrap()).is_empty());
-    assert_eq!(desk.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
-    assert_eq!(desk.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
-    let next = desk.say(&alice, &bob, "s1", "on PostgreSQL").await;
+    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    assert_eq!((store.inbox(&bob, false, at(9)).await.unwrap(), store.events(bob.key, 0, 500).await.unwrap()), before);
+    assert_eq!(store.export(&carol, all).await.unwrap(), exported);
+    assert!(marked(&store.events(carol.key, 0, 500).await.unwrap()).is_empty());
+    assert_eq!(store.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
+    assert_eq!(store.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
+    let next = store.say(&alice, &bob, "s1", "on PostgreSQL").await;
     assert_eq!(next.entries[0].entry.cursor.as_number(), Some(before.1.len() as u64 + 1));
-    desk.enter("dave").await;
-    while desk.index_mail().await.unwrap() > 0 {}
+    store.enter("dave").await;
+    while store.index_mail().await.unwrap() > 0 {}
     let query = amb_core::mailbox::SearchQuery { text: "quoted".into(), limit: Some(50), ..Default::default() };
-    assert_eq!(desk.search(&bob, query).await.unwrap().len(), 30);
-    desk.close().await;
+    assert_eq!(store.search(&bob, query).await.unwrap().len(), 30);
+    store.close().await;
 }

@@ -17,8 +17,8 @@ async fn open(database: &PostgresDatabase) -> TestStore {
 
 async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let desk = open(&database).await;
-    (database, desk)
+    let store = open(&database).await;
+    (database, store)
 }
 
 async fn soon<F: Future>(what: F) -> F::Output {
@@ -49,19 +49,19 @@ async fn change_under_the_lock(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_heeds_the_card_as_it_is_when_the_send_has_its_turn() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
     let change =
         format!("UPDATE agents SET allow_from = '[\"carol\"]', max_concurrent_tasks = 0 WHERE id = {}", bob.key);
     let changed = change_under_the_lock(&database, &bob, &change).await;
-    let refused = desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
+    let refused = store.send(&alice, Draft::text(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotAllowed);
     changed.await.unwrap();
     let gone = format!("UPDATE agents SET deleted_at = now() WHERE id = {}", bob.key);
     let changed = change_under_the_lock(&database, &bob, &gone).await;
-    desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
+    store.send(&alice, Draft::task(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
     changed.await.unwrap();
-    assert!(desk.inbox(&alice, false, at(2)).await.unwrap().sessions.is_empty(), "and nothing is left of it");
+    assert!(store.inbox(&alice, false, at(2)).await.unwrap().sessions.is_empty(), "and nothing is left of it");
 }
 
 #[tokio::test]
@@ -77,24 +77,24 @@ async fn a_commit_is_durable_whatever_the_database_is_set_to() {
              CREATE TRIGGER note BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION note()"
         ))
         .await;
-    let desk = open(&database).await;
-    let (alice, bob) = desk.pair().await;
-    desk.say(&alice, &bob, "Plan", "x").await;
+    let store = open(&database).await;
+    let (alice, bob) = store.pair().await;
+    store.say(&alice, &bob, "Plan", "x").await;
     let client = database.connection().await;
     let noted: String = client.query_one("SELECT setting FROM noted", &[]).await.unwrap().get(0);
     assert_eq!(noted, "on");
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
-    let (database, desk) = fresh().await;
-    let (_, bob) = desk.pair().await;
+    let (database, store) = fresh().await;
+    let (_, bob) = store.pair().await;
     let client = database.connection().await;
     client.batch_execute("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let reading = tokio::spawn({
-        let (desk, bob) = (desk.clone(), bob.clone());
-        async move { desk.events(bob.key, 0, 10).await }
+        let (store, bob) = (store.clone(), bob.clone());
+        async move { store.events(bob.key, 0, 10).await }
     });
     soon(async {
         while !database.is_somebody_waiting().await {
@@ -105,75 +105,75 @@ async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
     reading.abort();
     assert!(reading.await.unwrap_err().is_cancelled());
     // The pool gives the connection first that came back last.
-    assert_eq!(soon(desk.agent_by_name(&bob.name)).await.unwrap(), Some(bob));
+    assert_eq!(soon(store.agent_by_name(&bob.name)).await.unwrap(), Some(bob));
     client.batch_execute("ROLLBACK").await.unwrap();
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test]
 async fn mail_whose_indexing_failed_is_found_when_the_database_is_well_again() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
-    while desk.index_mail().await.unwrap() > 0 {}
-    desk.say(&alice, &bob, "Plan", "needle").await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
+    while store.index_mail().await.unwrap() > 0 {}
+    store.say(&alice, &bob, "Plan", "needle").await;
     database.run("ALTER TABLE search_words RENAME TO hidden").await;
     for _ in 0..3 {
-        desk.index_mail().await.unwrap_err();
+        store.index_mail().await.unwrap_err();
     }
     database.run("ALTER TABLE hidden RENAME TO search_words").await;
-    while desk.index_mail().await.unwrap() > 0 {}
+    while store.index_mail().await.unwrap() > 0 {}
     let query = SearchQuery { text: "needle".into(), ..SearchQuery::default() };
-    assert_eq!(desk.search(&bob, query).await.unwrap().len(), 1);
-    desk.close().await;
+    assert_eq!(store.search(&bob, query).await.unwrap().len(), 1);
+    store.close().await;
 }
 
 #[tokio::test]
 async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
     for n in 0..5 {
-        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+        store.say(&alice, &bob, "Plan", &n.to_string()).await;
     }
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("dump");
     let file = file.to_str().unwrap();
     database.tool("pg_dump", &["--format=custom", "--file", file]).await;
     for n in 0..5 {
-        desk.say(&alice, &bob, "Plan", &format!("lost {n}")).await;
+        store.say(&alice, &bob, "Plan", &format!("lost {n}")).await;
     }
-    let remembered = desk.event_head(bob.key).await.unwrap();
-    desk.close().await;
-    drop(desk);
+    let remembered = store.event_head(bob.key).await.unwrap();
+    store.close().await;
+    drop(store);
     database.alone().await;
     database.tool("pg_restore", &["--clean", "--if-exists", "--no-owner", file]).await;
 
-    let desk = open(&database).await;
+    let store = open(&database).await;
     let mut sent = Vec::new();
     for n in 0..8 {
-        sent.push(desk.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id);
+        sent.push(store.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id);
     }
-    let seen = desk.events(bob.key, desk.resume(bob.key, remembered).await.unwrap(), 100).await.unwrap();
+    let seen = store.events(bob.key, store.resume(bob.key, remembered).await.unwrap(), 100).await.unwrap();
     assert_eq!(seen.len(), 8, "a client that remembers a cursor from before the restore sees all that came since");
-    desk.close().await;
-    drop(desk);
-    let desk = open(&database).await;
-    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
+    store.close().await;
+    drop(store);
+    let store = open(&database).await;
+    let next = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "and it is put forward once");
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
     let cluster = OwnCluster::plain();
     let url = format!("postgres://mailbox@127.0.0.1:{}/postgres", cluster.port);
-    let desk = TestStore(Arc::new(PostgresStore::open(&url).await.unwrap()));
-    let (alice, bob) = desk.pair().await;
-    let before = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number().unwrap();
+    let store = TestStore(Arc::new(PostgresStore::open(&url).await.unwrap()));
+    let (alice, bob) = store.pair().await;
+    let before = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number().unwrap();
     tokio::task::block_in_place(|| cluster.recover());
     // Its old connections are gone; what was on its way on one of them fails.
     let next = soon(async {
         loop {
-            match desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "y"), at(1)).await {
+            match store.send(&alice, Draft::text(bob.name.clone(), "Plan", "y"), at(1)).await {
                 Ok(sent) => break sent.entries[0].entry.cursor.as_number().unwrap(),
                 Err(error) => assert_eq!(error.code(), Code::Unavailable, "{error:?}"),
             }
@@ -181,19 +181,19 @@ async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
     })
     .await;
     assert_eq!(next, before + 1_000_001);
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test]
 async fn numbers_are_put_forward_while_a_server_works() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
-    let before = desk.event_head(bob.key).await.unwrap();
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
+    let before = store.event_head(bob.key).await.unwrap();
     let url = DatabaseUrl::parse(&database.url()).unwrap();
     assert_eq!(advance_cursors(&url).await.unwrap(), 2);
-    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
+    let next = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, Some(before + 1_000_001));
     let now = Timestamp::now();
-    desk.delivered(&bob, before, before + 1_000_001, now).await.unwrap();
-    desk.close().await;
+    store.delivered(&bob, before, before + 1_000_001, now).await.unwrap();
+    store.close().await;
 }

@@ -19,8 +19,8 @@ async fn open(database: &PostgresDatabase) -> TestStore {
 
 async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let desk = open(&database).await;
-    (database, desk)
+    let store = open(&database).await;
+    (database, store)
 }
 
 async fn soon<F: Future>(what: F) -> F::Output {
@@ -66,17 +66,17 @@ where
 }
 
 /// Alice's group of bob and carol, who joined, and dave, who was invited.
-async fn crew(desk: &TestStore) -> [Agent; 4] {
-    let (alice, bob) = desk.pair().await;
-    let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
-    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+async fn crew(store: &TestStore) -> [Agent; 4] {
+    let (alice, bob) = store.pair().await;
+    let (carol, dave) = (store.enter("carol").await, store.enter("dave").await);
+    store.create_group(&alice, &name("crew"), at(1)).await.unwrap();
     for agent in [&bob, &carol, &dave] {
         if agent.key != bob.key {
-            desk.connect(&alice, agent).await;
+            store.connect(&alice, agent).await;
         }
-        desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
+        store.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
         if agent.key != dave.key {
-            desk.join_group(agent, &name("crew"), true).await.unwrap();
+            store.join_group(agent, &name("crew"), true).await.unwrap();
         }
     }
     [alice, bob, carol, dave]
@@ -84,75 +84,75 @@ async fn crew(desk: &TestStore) -> [Agent; 4] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_mail_reaches_a_member_after_its_removal_was_answered() {
-    let (database, desk) = fresh().await;
-    let [alice, bob, carol, _] = crew(&desk).await;
+    let (database, store) = fresh().await;
+    let [alice, bob, carol, _] = crew(&store).await;
     let send = |from: &Agent| {
-        let (desk, from) = (desk.clone(), from.clone());
-        async move { desk.send(&from, Draft::text(name("crew"), "Standup", "x"), at(1)).await.unwrap().entries.len() }
+        let (store, from) = (store.clone(), from.clone());
+        async move { store.send(&from, Draft::text(name("crew"), "Standup", "x"), at(1)).await.unwrap().entries.len() }
     };
     let remove = {
-        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
-        async move { desk.remove_from_group(&alice, &name("crew"), &bob.name).await.unwrap() }
+        let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
+        async move { store.remove_from_group(&alice, &name("crew"), &bob.name).await.unwrap() }
     };
     let (told, _) = answered_after(&database, "messages", send(&carol), remove).await;
     assert_eq!(told, 2, "what was under way reaches those who were there");
     let leave = {
-        let (desk, carol) = (desk.clone(), carol.clone());
-        async move { desk.join_group(&carol, &name("crew"), false).await.unwrap() }
+        let (store, carol) = (store.clone(), carol.clone());
+        async move { store.join_group(&carol, &name("crew"), false).await.unwrap() }
     };
     answered_after(&database, "messages", send(&alice), leave).await;
     assert_eq!(send(&alice).await, 0, "nobody is left");
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_is_written_to_as_it_is_when_the_send_has_its_turn() {
-    let (database, desk) = fresh().await;
-    let [alice, bob, carol, dave] = crew(&desk).await;
+    let (database, store) = fresh().await;
+    let [alice, bob, carol, dave] = crew(&store).await;
     // Bob's mailbox is held, so that the removal waits for it, and the send for the removal.
     let held = database.connection().await;
     let lock = |agent: &Agent| format!("BEGIN; SELECT FROM mailboxes WHERE agent_id = {} FOR NO KEY UPDATE", agent.key);
     held.batch_execute(&lock(&bob)).await.unwrap();
     let removing = tokio::spawn({
-        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
-        async move { desk.remove_from_group(&alice, &name("crew"), &bob.name).await }
+        let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
+        async move { store.remove_from_group(&alice, &name("crew"), &bob.name).await }
     });
     waiting(&database, 1).await;
-    desk.join_group(&dave, &name("crew"), true).await.unwrap();
+    store.join_group(&dave, &name("crew"), true).await.unwrap();
     let sending = tokio::spawn({
-        let (desk, carol) = (desk.clone(), carol.clone());
-        async move { desk.send(&carol, Draft::text(name("crew"), "Standup", "x"), at(1)).await }
+        let (store, carol) = (store.clone(), carol.clone());
+        async move { store.send(&carol, Draft::text(name("crew"), "Standup", "x"), at(1)).await }
     });
     waiting(&database, 2).await;
     held.batch_execute("COMMIT").await.unwrap();
     soon(removing).await.unwrap().unwrap();
     let told: Vec<_> = soon(sending).await.unwrap().unwrap().entries.iter().map(|one| one.agent).collect();
     assert_eq!(told, [alice.key, dave.key]);
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joining_does_not_bring_back_whom_the_owner_removed() {
-    let (database, desk) = fresh().await;
-    let [_, _, _, dave] = crew(&desk).await;
+    let (database, store) = fresh().await;
+    let [_, _, _, dave] = crew(&store).await;
     let removing = database.connection().await;
     let remove = format!("BEGIN; DELETE FROM group_members WHERE agent_id = {}", dave.key);
     removing.batch_execute(&remove).await.unwrap();
     let joining = tokio::spawn({
-        let (desk, dave) = (desk.clone(), dave.clone());
-        async move { desk.join_group(&dave, &name("crew"), true).await }
+        let (store, dave) = (store.clone(), dave.clone());
+        async move { store.join_group(&dave, &name("crew"), true).await }
     });
     waiting(&database, 1).await;
     removing.batch_execute("COMMIT").await.unwrap();
     assert_eq!(soon(joining).await.unwrap().unwrap_err().code(), Code::NotFound);
-    assert!(desk.groups(&dave).await.unwrap().is_empty());
-    desk.close().await;
+    assert!(store.groups(&dave).await.unwrap().is_empty());
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_line_lands_in_a_transcript_after_a_block_was_answered() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
     let key = "chat".parse().unwrap();
     let line = || Line {
         role: "user".into(),
@@ -162,28 +162,28 @@ async fn no_line_lands_in_a_transcript_after_a_block_was_answered() {
         message_id: None,
         ts: None,
     };
-    desk.transcript_append(&alice, None, &key, line(), at(1)).await.unwrap();
-    desk.transcript_share(&alice, &key, &bob.name, Some(Access::Write)).await.unwrap();
+    store.transcript_append(&alice, None, &key, line(), at(1)).await.unwrap();
+    store.transcript_share(&alice, &key, &bob.name, Some(Access::Write)).await.unwrap();
     let append = {
-        let (desk, alice, bob, key) = (desk.clone(), alice.clone(), bob.clone(), key.clone());
-        async move { desk.transcript_append(&bob, Some(&alice.name), &key, line(), at(1)).await }
+        let (store, alice, bob, key) = (store.clone(), alice.clone(), bob.clone(), key.clone());
+        async move { store.transcript_append(&bob, Some(&alice.name), &key, line(), at(1)).await }
     };
     let block = {
-        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
-        async move { desk.change_connection(&alice, &bob.name, ConnectionChange::Block, at(2)).await }
+        let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
+        async move { store.change_connection(&alice, &bob.name, ConnectionChange::Block, at(2)).await }
     };
     let (appended, blocked) = answered_after(&database, "transcript_lines", append, block).await;
     appended.unwrap();
     blocked.unwrap();
-    let refused = desk.transcript_append(&bob, Some(&alice.name), &key, line(), at(3)).await.unwrap_err();
+    let refused = store.transcript_append(&bob, Some(&alice.name), &key, line(), at(3)).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_to_an_agent_that_is_being_removed_is_refused() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+    let (database, store) = fresh().await;
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let held = database.connection().await;
     let gone = format!(
         "BEGIN; SELECT FROM mailboxes WHERE agent_id = {0} FOR NO KEY UPDATE;
@@ -192,14 +192,14 @@ async fn a_request_to_an_agent_that_is_being_removed_is_refused() {
     );
     held.batch_execute(&gone).await.unwrap();
     let asking = tokio::spawn({
-        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
-        async move { desk.request_connection(&alice, Ask::new(bob.name, None), at(1)).await }
+        let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
+        async move { store.request_connection(&alice, Ask::new(bob.name, None), at(1)).await }
     });
     waiting(&database, 1).await;
     held.batch_execute("COMMIT").await.unwrap();
     assert_eq!(soon(asking).await.unwrap().unwrap_err().code(), Code::NotFound);
-    assert!(desk.connections(&alice).await.unwrap().is_empty());
-    desk.close().await;
+    assert!(store.connections(&alice).await.unwrap().is_empty());
+    store.close().await;
 }
 
 /// What may be answered while somebody blocks, leaves and comes back.
@@ -217,129 +217,129 @@ fn shouted(name: &AgentName) -> AgentName {
 
 const ROUNDS: usize = 40;
 
-async fn send(desk: TestStore, me: Agent, peers: Vec<Agent>) {
+async fn send(store: TestStore, me: Agent, peers: Vec<Agent>) {
     for round in 0..ROUNDS {
         let to: Vec<_> = peers.iter().map(|peer| peer.name.clone()).collect();
         let draft = Draft::text(peers[round % 3].name.clone(), "Plan", "x");
         // The same key from both processes: one sends, the other hears what it was answered.
         let keyed = Draft { idempotency_key: Some(format!("{round}")), ..draft.clone() };
         match round % 6 {
-            0 => drop(desk.send_all(&me, &to, draft, at(1)).await.unwrap()),
-            1 => drop(desk.send(&me, Draft { to: name("crew"), ..draft }, at(1)).await.unwrap()),
+            0 => drop(store.send_all(&me, &to, draft, at(1)).await.unwrap()),
+            1 => drop(store.send(&me, Draft { to: name("crew"), ..draft }, at(1)).await.unwrap()),
             2 => {
                 let to = [shouted(&to[0]), name("CREW")];
-                desk.send_all(&me, &to, draft, at(1)).await.unwrap();
+                store.send_all(&me, &to, draft, at(1)).await.unwrap();
             }
             3 => {
                 let to: Vec<_> = to.iter().rev().map(shouted).collect();
-                desk.send_all(&me, &to, keyed, at(1)).await.unwrap();
+                store.send_all(&me, &to, keyed, at(1)).await.unwrap();
             }
-            4 => drop(desk.send(&me, keyed, at(1)).await.unwrap()),
-            _ => drop(desk.send(&me, draft, at(1)).await.unwrap()),
+            4 => drop(store.send(&me, keyed, at(1)).await.unwrap()),
+            _ => drop(store.send(&me, draft, at(1)).await.unwrap()),
         }
     }
 }
 
-async fn claim(desk: TestStore, me: Agent) {
+async fn claim(store: TestStore, me: Agent) {
     for round in 0..ROUNDS {
         let request = ClaimRequest { limit: 20, urgent_first: round % 2 == 0, lease: Duration::from_secs(1) };
-        let taken = desk.claim(&me, request, at(round as i64)).await.unwrap().answer;
+        let taken = store.claim(&me, request, at(round as i64)).await.unwrap().answer;
         let ids: Vec<_> = taken.into_iter().map(|message| message.id).collect();
         match round % 3 {
             _ if ids.is_empty() => {}
-            0 => drop(desk.ack(&me, &ids, at(2)).await.unwrap()),
-            1 => desk.release(&me, &ids).await.unwrap(),
+            0 => drop(store.ack(&me, &ids, at(2)).await.unwrap()),
+            1 => store.release(&me, &ids).await.unwrap(),
             _ => {}
         }
     }
 }
 
 /// As a socket does.
-async fn deliver(desk: TestStore, me: Agent) {
+async fn deliver(store: TestStore, me: Agent) {
     for _ in 0..ROUNDS {
-        let head = desk.event_head(me.key).await.unwrap();
-        desk.delivered(&me, 0, head, at(3)).await.unwrap();
-        desk.index_mail().await.unwrap();
+        let head = store.event_head(me.key).await.unwrap();
+        store.delivered(&me, 0, head, at(3)).await.unwrap();
+        store.index_mail().await.unwrap();
     }
 }
 
 /// Tasks in both directions, moved by whoever was given them.
-async fn work(desk: TestStore, me: Agent, peer: Agent) {
+async fn work(store: TestStore, me: Agent, peer: Agent) {
     for round in 0..ROUNDS / 2 {
-        let given = desk.send(&me, Draft::task(shouted(&peer.name), "Work", "x"), at(1)).await.unwrap().answer;
+        let given = store.send(&me, Draft::task(shouted(&peer.name), "Work", "x"), at(1)).await.unwrap().answer;
         let task = given.task.unwrap().id;
         for state in [TaskState::Working, TaskState::Completed] {
-            allowed(desk.set_task_state(&peer, &task, state, None, at(round as i64)).await);
+            allowed(store.set_task_state(&peer, &task, state, None, at(round as i64)).await);
         }
     }
 }
 
 /// Agents that come, are connected with everybody, block them or are removed.
-async fn come_and_go(desk: TestStore, me: usize, all: Vec<Agent>) {
+async fn come_and_go(store: TestStore, me: usize, all: Vec<Agent>) {
     for round in 0..4 {
         let text = format!("guest{me}-{round}");
-        let guest = desk.enter(&text).await;
+        let guest = store.enter(&text).await;
         for one in &all {
-            desk.connect(&guest, one).await;
-            allowed(desk.send(one, Draft::task(guest.name.clone(), "Work", "x"), at(1)).await);
+            store.connect(&guest, one).await;
+            allowed(store.send(one, Draft::task(guest.name.clone(), "Work", "x"), at(1)).await);
         }
         let to: Vec<_> = all.iter().rev().map(|one| one.name.clone()).collect();
-        desk.send_all(&guest, &to, Draft::task(to[0].clone(), "Work", "x"), at(1)).await.unwrap();
-        allowed(desk.invite_to_group(&all[0], &name("crew"), &guest.name, at(1)).await);
-        allowed(desk.join_group(&guest, &name("crew"), true).await);
+        store.send_all(&guest, &to, Draft::task(to[0].clone(), "Work", "x"), at(1)).await.unwrap();
+        allowed(store.invite_to_group(&all[0], &name("crew"), &guest.name, at(1)).await);
+        allowed(store.join_group(&guest, &name("crew"), true).await);
         for one in &all[2..] {
-            allowed(desk.change_connection(one, &guest.name, ConnectionChange::Block, at(2)).await);
+            allowed(store.change_connection(one, &guest.name, ConnectionChange::Block, at(2)).await);
         }
         match round % 2 {
-            0 => drop(desk.delete_agent(&guest, hash_of(&text), at(3)).await.unwrap()),
-            _ => allowed(desk.remove_from_group(&all[0], &name("crew"), &guest.name).await),
+            0 => drop(store.delete_agent(&guest, hash_of(&text), at(3)).await.unwrap()),
+            _ => allowed(store.remove_from_group(&all[0], &name("crew"), &guest.name).await),
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verbs_of_many_agents_in_two_processes_do_not_deadlock() {
-    let (database, desk) = fresh().await;
+    let (database, store) = fresh().await;
     let other = open(&database).await;
     let mut agents = Vec::new();
     for n in 0..4 {
-        agents.push(desk.enter(&format!("agent{n}")).await);
+        agents.push(store.enter(&format!("agent{n}")).await);
     }
     for (n, one) in agents.iter().enumerate() {
         for peer in &agents[n + 1..] {
-            desk.connect(one, peer).await;
+            store.connect(one, peer).await;
         }
     }
-    desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
+    store.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
     for agent in &agents[1..] {
-        desk.invite_to_group(&agents[0], &name("crew"), &agent.name, at(1)).await.unwrap();
-        desk.join_group(agent, &name("crew"), true).await.unwrap();
+        store.invite_to_group(&agents[0], &name("crew"), &agent.name, at(1)).await.unwrap();
+        store.join_group(agent, &name("crew"), true).await.unwrap();
     }
     let mut tasks = Vec::new();
     for (n, me) in agents.iter().enumerate() {
         let peers: Vec<Agent> = agents.iter().filter(|agent| agent.key != me.key).cloned().collect();
         // Each verb from both processes, so that nothing but the database keeps them apart.
-        for desk in [desk.clone(), other.clone()] {
-            tasks.push(tokio::spawn(send(desk.clone(), me.clone(), peers.clone())));
-            tasks.push(tokio::spawn(claim(desk.clone(), me.clone())));
-            tasks.push(tokio::spawn(deliver(desk.clone(), me.clone())));
-            tasks.push(tokio::spawn(work(desk.clone(), me.clone(), peers[n % 3].clone())));
+        for store in [store.clone(), other.clone()] {
+            tasks.push(tokio::spawn(send(store.clone(), me.clone(), peers.clone())));
+            tasks.push(tokio::spawn(claim(store.clone(), me.clone())));
+            tasks.push(tokio::spawn(deliver(store.clone(), me.clone())));
+            tasks.push(tokio::spawn(work(store.clone(), me.clone(), peers[n % 3].clone())));
         }
     }
-    for (n, desk) in [desk.clone(), other.clone()].into_iter().enumerate() {
-        tasks.push(tokio::spawn(come_and_go(desk.clone(), n, agents.clone())));
+    for (n, store) in [store.clone(), other.clone()].into_iter().enumerate() {
+        tasks.push(tokio::spawn(come_and_go(store.clone(), n, agents.clone())));
         tasks.push(tokio::spawn(async move {
             for _ in 0..ROUNDS {
-                desk.remove_read_mail(at(100), None).await.unwrap();
-                desk.prune(at(0)).await.unwrap();
+                store.remove_read_mail(at(100), None).await.unwrap();
+                store.prune(at(0)).await.unwrap();
             }
         }));
     }
     for task in tasks {
         task.await.unwrap();
     }
-    for desk in [desk, other] {
-        desk.close().await;
+    for store in [store, other] {
+        store.close().await;
     }
     database.alone().await;
     assert_eq!(database.deadlocks().await, 0);

@@ -9,8 +9,8 @@ use amb_testing::store::{TestStore, at};
 
 async fn fresh() -> (PostgresDatabase, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let desk = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    (database, desk)
+    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    (database, store)
 }
 
 fn text(to: &Agent, content: &str) -> Draft {
@@ -26,13 +26,13 @@ async fn open_transactions(database: &PostgresDatabase) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mailbox_is_locked_until_its_mail_is_committed() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
-    desk.say(&alice, &bob, "Plan", "first").await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
+    store.say(&alice, &bob, "Plan", "first").await;
     let gate = database.wait_at("messages", "NEW.content = 'slow'").await;
     let sending = tokio::spawn({
-        let (desk, alice, draft) = (desk.clone(), alice.clone(), text(&bob, "slow"));
-        async move { desk.send(&alice, draft, at(5)).await }
+        let (store, alice, draft) = (store.clone(), alice.clone(), text(&bob, "slow"));
+        async move { store.send(&alice, draft, at(5)).await }
     });
     while !database.is_somebody_waiting().await {
         tokio::task::yield_now().await;
@@ -44,14 +44,14 @@ async fn a_mailbox_is_locked_until_its_mail_is_committed() {
     sending.await.unwrap().unwrap();
     assert_eq!(other.query(&free, &[]).await.unwrap().len(), 1);
     assert_eq!(open_transactions(&database).await, 0);
-    desk.close().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_batch_that_failed_nothing_stays_and_the_others_are_sent() {
-    let (database, desk) = fresh().await;
-    let (alice, bob) = desk.pair().await;
-    desk.say(&alice, &bob, "Plan", "first").await;
+    let (database, store) = fresh().await;
+    let (alice, bob) = store.pair().await;
+    store.say(&alice, &bob, "Plan", "first").await;
     database
         .run(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
@@ -59,24 +59,24 @@ async fn of_a_batch_that_failed_nothing_stays_and_the_others_are_sent() {
              EXECUTE FUNCTION refuse()",
         )
         .await;
-    let used = desk.profile(&alice, at(5)).await.unwrap().usage;
-    desk.send(&alice, text(&bob, "bad"), at(5)).await.unwrap_err();
-    assert_eq!(desk.profile(&alice, at(5)).await.unwrap().usage, used, "nothing was counted");
+    let used = store.profile(&alice, at(5)).await.unwrap().usage;
+    store.send(&alice, text(&bob, "bad"), at(5)).await.unwrap_err();
+    assert_eq!(store.profile(&alice, at(5)).await.unwrap().usage, used, "nothing was counted");
     assert_eq!(open_transactions(&database).await, 0);
     // Many at once share transactions; who is in one with a bad letter is sent all the same.
     let sends = (0..40).map(|i| {
-        let (desk, alice) = (desk.clone(), alice.clone());
+        let (store, alice) = (store.clone(), alice.clone());
         let draft = text(&bob, if i % 10 == 3 { "bad" } else { "good" });
-        tokio::spawn(async move { desk.send(&alice, draft, at(6)).await.is_ok() })
+        tokio::spawn(async move { store.send(&alice, draft, at(6)).await.is_ok() })
     });
     let mut sent = 0;
     for send in sends.collect::<Vec<_>>() {
         sent += u64::from(send.await.unwrap());
     }
     assert_eq!(sent, 36);
-    let now = desk.profile(&alice, at(7)).await.unwrap().usage;
+    let now = store.profile(&alice, at(7)).await.unwrap().usage;
     assert_eq!(now.messages - used.messages, 36);
-    assert_eq!(desk.event_head(bob.key).await.unwrap(), desk.events(bob.key, 0, 100).await.unwrap().len() as u64);
+    assert_eq!(store.event_head(bob.key).await.unwrap(), store.events(bob.key, 0, 100).await.unwrap().len() as u64);
     assert_eq!(open_transactions(&database).await, 0);
-    desk.close().await;
+    store.close().await;
 }

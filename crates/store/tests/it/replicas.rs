@@ -26,9 +26,9 @@ async fn hear(hints: &mut Receiver<Hint>, wanted: Hint) {
     soon(async { while hints.recv().await.unwrap() != wanted {} }).await;
 }
 
-/// What `desk` hears, from when it does: `from` knocks until it is heard.
-async fn listening(desk: &TestStore, from: &TestStore, agent: AgentKey) -> Receiver<Hint> {
-    let mut hints = desk.hints().unwrap();
+/// What `store` hears, from when it does: `from` knocks until it is heard.
+async fn listening(store: &TestStore, from: &TestStore, agent: AgentKey) -> Receiver<Hint> {
+    let mut hints = store.hints().unwrap();
     soon(async {
         loop {
             from.hint(&[(agent, 0)]).await.unwrap();
@@ -111,11 +111,11 @@ async fn a_limit_is_spent_by_all_processes_together() {
     let (_database, one, other) = two().await;
     let hour = Duration::from_secs(3_600);
     let charge = |key: &str| Charge { of: "guess", key: key.into(), cost: hour, room: hour * 3, how: How::IfRoom };
-    for desk in [&one, &other, &one] {
-        assert!(!desk.charge(&[charge("bob")]).await.unwrap()[0].refused);
+    for store in [&one, &other, &one] {
+        assert!(!store.charge(&[charge("bob")]).await.unwrap()[0].refused);
     }
-    for desk in [&one, &other] {
-        let refused = desk.charge(&[charge("bob"), charge("ann")]).await.unwrap();
+    for store in [&one, &other] {
+        let refused = store.charge(&[charge("bob"), charge("ann")]).await.unwrap();
         assert!(refused[0].refused && refused[0].owed > hour * 2 && refused[0].owed <= hour * 3, "{refused:?}");
         assert!(!refused[1].refused, "another's is not touched");
     }
@@ -125,8 +125,8 @@ async fn a_limit_is_spent_by_all_processes_together() {
     one.forgive().await.unwrap();
     assert!(one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what is owed is not forgiven");
     let back = Charge { how: How::Back, ..charge("bob") };
-    for desk in [&one, &other] {
-        desk.charge(std::slice::from_ref(&back)).await.unwrap();
+    for store in [&one, &other] {
+        store.charge(std::slice::from_ref(&back)).await.unwrap();
     }
     assert!(!one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what was given back can be spent");
     assert!(other.charge(&[charge("bob")]).await.unwrap()[0].refused);
@@ -138,8 +138,8 @@ async fn tries_at_once_in_both_processes_are_all_counted() {
     let hour = Duration::from_secs(3_600);
     let charge = Charge { of: "guess", key: "bob".into(), cost: hour, room: hour * 10, how: How::IfRoom };
     let tries = (0..40).map(|number| {
-        let (desk, charge) = (if number % 2 == 0 { one.clone() } else { other.clone() }, charge.clone());
-        tokio::spawn(async move { desk.charge(&[charge]).await.unwrap()[0].refused })
+        let (store, charge) = (if number % 2 == 0 { one.clone() } else { other.clone() }, charge.clone());
+        tokio::spawn(async move { store.charge(&[charge]).await.unwrap()[0].refused })
     });
     let mut let_through = 0;
     for one in tries.collect::<Vec<_>>() {

@@ -47,28 +47,28 @@ const RECOUNT_SQLITE: &str = "
     ) GROUP BY payer";
 
 /// An office in which all may write to each other, in one group of three.
-async fn office(desk: &TestStore) -> Vec<Agent> {
+async fn office(store: &TestStore) -> Vec<Agent> {
     let mut agents = Vec::new();
     for text in AGENTS {
-        let agent = desk.enter(text).await;
+        let agent = store.enter(text).await;
         for other in &agents {
-            desk.connect(&agent, other).await;
+            store.connect(&agent, other).await;
         }
         agents.push(agent);
     }
-    desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
+    store.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
     for member in &agents[1..3] {
-        desk.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
-        desk.join_group(member, &name("crew"), true).await.unwrap();
+        store.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
+        store.join_group(member, &name("crew"), true).await.unwrap();
     }
     // One takes few tasks, so that some are rejected by the office.
     let few = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
-    desk.update_profile(&agents[4], few, at(1)).await.unwrap();
+    store.update_profile(&agents[4], few, at(1)).await.unwrap();
     agents
 }
 
 /// Does something of which nobody knows whether it succeeds.
-async fn step(desk: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
+async fn step(store: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
     let me = &agents[dice.roll(agents.len())];
     let other = &agents[dice.roll(agents.len())];
     let text = "é".repeat(dice.roll(40) + 1);
@@ -76,37 +76,37 @@ async fn step(desk: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
     let draft = Draft::text(other.name.clone(), subject.as_str(), text.as_str());
     let newest = async |agent: &Agent| -> Option<Message> {
         let page = MessageQuery { limit: 1, ..Default::default() };
-        desk.messages(agent, page).await.unwrap().messages.pop().map(|found| found.message)
+        store.messages(agent, page).await.unwrap().messages.pop().map(|found| found.message)
     };
     match dice.roll(14) {
-        0..=3 => drop(desk.send(me, draft, at(now)).await),
+        0..=3 => drop(store.send(me, draft, at(now)).await),
         4 => {
             let parts = vec![Part::Text { text: text.clone() }, Part::Data { data: serde_json::json!({ "n": now }) }];
             let metadata = serde_json::json!({ "why": text }).as_object().unwrap().clone();
             let key = Some(format!("k{}", dice.roll(3)));
-            drop(desk.send(me, Draft { parts, metadata, idempotency_key: key, ..draft }, at(now)).await);
+            drop(store.send(me, Draft { parts, metadata, idempotency_key: key, ..draft }, at(now)).await);
         }
         5 => {
             if let Some(parent) = newest(me).await {
-                drop(desk.send(me, Draft::reply(&parent, &text), at(now)).await);
+                drop(store.send(me, Draft::reply(&parent, &text), at(now)).await);
             }
         }
-        6 => drop(desk.send(me, Draft { to: name("crew"), ..draft }, at(now)).await),
+        6 => drop(store.send(me, Draft { to: name("crew"), ..draft }, at(now)).await),
         7 => {
             let to = [agents[0].name.clone(), agents[3].name.clone(), name("crew")];
-            drop(desk.send_all(me, &to[..1 + dice.roll(3)], draft, at(now)).await);
+            drop(store.send_all(me, &to[..1 + dice.roll(3)], draft, at(now)).await);
         }
         8 => {
             let callback = Some(Callback { channel: Some("chat".into()), ..Callback::default() });
             let deadline = Some(at(now - 5 + 10 * dice.roll(2) as i64));
             let task = Draft { callback, deadline, ..Draft::task(other.name.clone(), "Work", text.as_str()) };
-            drop(desk.send(me, task, at(now)).await);
+            drop(store.send(me, task, at(now)).await);
         }
         9 => {
             let mine = TaskFilter { owned: Some(false), open: true, ..Default::default() };
-            if let Some(task) = desk.tasks(me, mine, 1).await.unwrap().pop() {
+            if let Some(task) = store.tasks(me, mine, 1).await.unwrap().pop() {
                 let state = [TaskState::Accepted, TaskState::Completed, TaskState::Rejected][dice.roll(3)];
-                drop(desk.set_task_state(me, &task.id, state, Some(text), at(now)).await);
+                drop(store.set_task_state(me, &task.id, state, Some(text), at(now)).await);
             }
         }
         10 => {
@@ -119,42 +119,42 @@ async fn step(desk: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
                 ts: None,
             };
             let owner = &agents[0];
-            let _ = desk.transcript_share(owner, &"t".parse().unwrap(), &other.name, Some(Access::Write)).await;
-            drop(desk.transcript_append(me, Some(&owner.name), &"t".parse().unwrap(), line, at(now)).await);
+            let _ = store.transcript_share(owner, &"t".parse().unwrap(), &other.name, Some(Access::Write)).await;
+            drop(store.transcript_append(me, Some(&owner.name), &"t".parse().unwrap(), line, at(now)).await);
         }
         11 => {
             if let Some(message) = newest(me).await {
                 let page = HistoryPage { limit: 20, before: None };
-                desk.history(me, &message.session.unwrap(), page, at(now)).await.unwrap();
+                store.history(me, &message.session.unwrap(), page, at(now)).await.unwrap();
             }
         }
-        12 => drop(desk.remove_read_mail(at(now - 3), None).await.unwrap()),
+        12 => drop(store.remove_read_mail(at(now - 3), None).await.unwrap()),
         _ => {
             let change = [ConnectionChange::Revoke, ConnectionChange::Block, ConnectionChange::Unblock][dice.roll(3)];
-            if dice.roll(4) == 0 && desk.change_connection(me, &other.name, change, at(now)).await.is_ok() {
-                let _ = desk.change_connection(me, &other.name, ConnectionChange::Unblock, at(now)).await;
+            if dice.roll(4) == 0 && store.change_connection(me, &other.name, change, at(now)).await.is_ok() {
+                let _ = store.change_connection(me, &other.name, ConnectionChange::Unblock, at(now)).await;
                 let ask = amb_store::Ask::new(other.name.clone(), None);
-                if let Ok(asked) = desk.request_connection(me, ask, at(now)).await {
-                    desk.approve_connection(other, &asked.answer.verification_code, at(now)).await.unwrap();
+                if let Ok(asked) = store.request_connection(me, ask, at(now)).await {
+                    store.approve_connection(other, &asked.answer.verification_code, at(now)).await.unwrap();
                 }
             } else {
                 let heard =
                     if dice.roll(2) == 0 { AllowFrom::default() } else { AllowFrom(vec![other.name.to_string()]) };
                 let patch = ProfilePatch { allow_from: Some(heard), ..Default::default() };
-                desk.update_profile(me, patch, at(now)).await.unwrap();
+                store.update_profile(me, patch, at(now)).await.unwrap();
             }
         }
     }
 }
 
 /// What each agent sees that it has stored, by its number.
-async fn shown(desk: &TestStore, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
+async fn shown(store: &TestStore, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
     let mut all = BTreeMap::new();
     for agent in agents {
-        let usage = desk.profile(agent, at(9)).await.unwrap().usage;
+        let usage = store.profile(agent, at(9)).await.unwrap().usage;
         all.insert(agent.key.number(), (usage.messages as i64, usage.bytes as i64));
     }
-    let office = desk.office_usage().await.unwrap();
+    let office = store.office_usage().await.unwrap();
     let sum = all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert_eq!((office.messages as i64, office.bytes as i64), sum);
     all
@@ -190,42 +190,42 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
     for seed in 0..6 {
         let (file, copy) = (SqliteFile::fresh(), SqliteFile::fresh());
         let mut dice = Dice(seed);
-        let mut desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-        let agents = office(&desk).await;
+        let mut store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let agents = office(&store).await;
         for now in 10..410 {
-            step(&desk, &agents, &mut dice, now).await;
+            step(&store, &agents, &mut dice, now).await;
             match dice.roll(50) {
                 0 => {
-                    let before = shown(&desk, &agents).await;
-                    desk.close().await;
+                    let before = shown(&store, &agents).await;
+                    store.close().await;
                     assert_eq!(before, recount_sqlite(&file.path()), "seed {seed}, step {now}");
-                    desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-                    desk.set_quotas(some_limit(&mut dice));
+                    store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+                    store.set_quotas(some_limit(&mut dice));
                 }
                 1 => {
                     killed(&file.path(), &copy.path());
                     let reopened = TestStore(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
                     let after = shown(&reopened, &agents).await;
                     reopened.close().await;
-                    assert_eq!(shown(&desk, &agents).await, after, "seed {seed}, step {now}");
+                    assert_eq!(shown(&store, &agents).await, after, "seed {seed}, step {now}");
                     assert_eq!(recount_sqlite(&copy.path()), after, "seed {seed}, step {now}");
                 }
-                2 => desk.set_quotas(some_limit(&mut dice)),
+                2 => store.set_quotas(some_limit(&mut dice)),
                 _ => {}
             }
         }
-        let before = shown(&desk, &agents).await;
-        desk.delete_agent(&agents[2], hash_of("carol"), at(999)).await.unwrap();
-        desk.close().await;
+        let before = shown(&store, &agents).await;
+        store.delete_agent(&agents[2], hash_of("carol"), at(999)).await.unwrap();
+        store.close().await;
         let after = recount_sqlite(&file.path());
         assert!(before.values().any(|one| one.0 > 25), "a history in which something happened: {before:?}");
-        let desk = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let here: Vec<Agent> = agents.iter().filter(|agent| agent.name != name("carol")).cloned().collect();
         for agent in &here {
-            let usage = desk.profile(agent, at(999)).await.unwrap().usage;
+            let usage = store.profile(agent, at(999)).await.unwrap().usage;
             assert_eq!((usage.messages as i64, usage.bytes as i64), after[&agent.key.number()]);
         }
-        desk.close().await;
+        store.close().await;
     }
 }
 
@@ -237,13 +237,13 @@ async fn usage_on_postgres_is_what_a_recount_says_though_many_write_at_once() {
     let agents = office(&one).await;
     let mut writers = tokio::task::JoinSet::new();
     for seed in 0..6 {
-        let (desk, agents) = (if seed % 2 == 0 { one.clone() } else { two.clone() }, agents.clone());
+        let (store, agents) = (if seed % 2 == 0 { one.clone() } else { two.clone() }, agents.clone());
         writers.spawn(async move {
             let mut dice = Dice(seed);
             for now in 10..110 {
-                step(&desk, &agents, &mut dice, now).await;
+                step(&store, &agents, &mut dice, now).await;
                 if dice.roll(20) == 0 {
-                    desk.set_quotas(some_limit(&mut dice));
+                    store.set_quotas(some_limit(&mut dice));
                 }
             }
         });

@@ -8,24 +8,24 @@ use amb_core::{Code, Event};
 use super::*;
 use amb_core::limits::MAX_WAITING_REQUESTS;
 
-pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: TestStore) {
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = Ask::new(bob.name.clone(), Some("Want to chat?".into()));
-    let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
+    let asked = store.request_connection(&alice, ask, at(1)).await.unwrap();
     assert_eq!(asked.answer.status, ConnectionStatus::Pending);
     assert_eq!(asked.answer.target_agent_name, bob.name);
     let code = asked.answer.verification_code.clone();
 
-    let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
+    let inbox = store.inbox(&bob, false, at(2)).await.unwrap();
     let [waiting] = inbox.pending_connections.as_slice() else { panic!("{inbox:?}") };
     assert_eq!(waiting.connection_id, asked.answer.connection_id);
     assert_eq!(waiting.from_agent_name, alice.name);
     assert_eq!(waiting.message.as_deref(), Some("Want to chat?"));
     assert_eq!(waiting.verification_code.as_deref(), Some(code.as_str()));
     assert_eq!(waiting.created_at, at(1));
-    assert!(desk.inbox(&alice, false, at(2)).await.unwrap().pending_connections.is_empty());
+    assert!(store.inbox(&alice, false, at(2)).await.unwrap().pending_connections.is_empty());
 
-    let told = desk.events(bob.key, 0, 10).await.unwrap();
+    let told = store.events(bob.key, 0, 10).await.unwrap();
     assert_eq!(asked.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
     let Event::ConnectionRequest { from_agent, verification_code, message, .. } = &told[0].event else {
         panic!("{told:?}")
@@ -35,52 +35,52 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Test
         (&alice.name, &Some(code.clone()), Some("Want to chat?"))
     );
 
-    let approved = desk.approve_connection(&bob, &code, at(3)).await.unwrap();
+    let approved = store.approve_connection(&bob, &code, at(3)).await.unwrap();
     assert_eq!(approved.answer.status, ConnectionStatus::Active);
     assert_eq!(approved.answer.connected_agent_name, alice.name);
     assert_eq!(approved.answer.connection_id, asked.answer.connection_id);
-    let told = desk.events(alice.key, 0, 10).await.unwrap();
+    let told = store.events(alice.key, 0, 10).await.unwrap();
     assert!(
         matches!(&told[..], [entry] if matches!(&entry.event, Event::ConnectionApproved { connected_agent, .. } if *connected_agent == bob.name)),
         "{told:?}"
     );
-    assert!(desk.inbox(&bob, false, at(4)).await.unwrap().pending_connections.is_empty());
-    desk.say(&alice, &bob, "Plan", "hello").await;
-    desk.say(&bob, &alice, "Plan", "hello yourself").await;
+    assert!(store.inbox(&bob, false, at(4)).await.unwrap().pending_connections.is_empty());
+    store.say(&alice, &bob, "Plan", "hello").await;
+    store.say(&bob, &alice, "Plan", "hello yourself").await;
 }
 
-pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: TestStore) {
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+pub async fn a_request_is_refused_for_a_reason_that_is_said(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = |to: &str| Ask::new(name(to), None);
-    assert_eq!(code(desk.request_connection(&alice, ask("alice"), at(1)).await), Code::Invalid);
-    assert_eq!(code(desk.request_connection(&alice, ask("nobody"), at(1)).await), Code::NotFound);
-    let asked = desk.request_connection(&alice, ask("bob"), at(1)).await.unwrap();
-    assert_eq!(code(desk.request_connection(&alice, ask("bob"), at(2)).await), Code::Conflict);
-    desk.approve_connection(&bob, &asked.answer.verification_code, at(3)).await.unwrap();
-    assert_eq!(code(desk.request_connection(&alice, ask("bob"), at(4)).await), Code::Conflict);
-    assert_eq!(code(desk.request_connection(&bob, ask("alice"), at(4)).await), Code::Conflict, "from either side");
-    assert_eq!(desk.event_head(bob.key).await.unwrap(), 1, "what was refused was not told");
+    assert_eq!(code(store.request_connection(&alice, ask("alice"), at(1)).await), Code::Invalid);
+    assert_eq!(code(store.request_connection(&alice, ask("nobody"), at(1)).await), Code::NotFound);
+    let asked = store.request_connection(&alice, ask("bob"), at(1)).await.unwrap();
+    assert_eq!(code(store.request_connection(&alice, ask("bob"), at(2)).await), Code::Conflict);
+    store.approve_connection(&bob, &asked.answer.verification_code, at(3)).await.unwrap();
+    assert_eq!(code(store.request_connection(&alice, ask("bob"), at(4)).await), Code::Conflict);
+    assert_eq!(code(store.request_connection(&bob, ask("alice"), at(4)).await), Code::Conflict, "from either side");
+    assert_eq!(store.event_head(bob.key).await.unwrap(), 1, "what was refused was not told");
 }
 
-pub async fn a_code_is_good_for_its_target_alone_and_once(desk: TestStore) {
-    let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
-    let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
+pub async fn a_code_is_good_for_its_target_alone_and_once(store: TestStore) {
+    let (alice, bob, carol) = (store.enter("alice").await, store.enter("bob").await, store.enter("carol").await);
+    let asked = store.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let key = asked.verification_code.as_str();
-    let stranger = desk.approve_connection(&carol, key, at(2)).await.unwrap_err();
-    let wrong = desk.approve_connection(&carol, "no such code", at(2)).await.unwrap_err();
+    let stranger = store.approve_connection(&carol, key, at(2)).await.unwrap_err();
+    let wrong = store.approve_connection(&carol, "no such code", at(2)).await.unwrap_err();
     assert_eq!(
         (stranger.code(), stranger.detail()),
         (Code::NotFound, wrong.detail()),
         "a code is found by its target alone"
     );
-    assert_eq!(code(desk.approve_connection(&alice, key, at(2)).await), Code::Forbidden, "not by who asked");
-    assert_eq!(code(desk.approve_connection(&bob, "no such code", at(2)).await), Code::NotFound);
-    desk.approve_connection(&bob, key, at(3)).await.unwrap();
-    assert_eq!(code(desk.approve_connection(&bob, key, at(4)).await), Code::NotFound, "used");
+    assert_eq!(code(store.approve_connection(&alice, key, at(2)).await), Code::Forbidden, "not by who asked");
+    assert_eq!(code(store.approve_connection(&bob, "no such code", at(2)).await), Code::NotFound);
+    store.approve_connection(&bob, key, at(3)).await.unwrap();
+    assert_eq!(code(store.approve_connection(&bob, key, at(4)).await), Code::NotFound, "used");
 }
 
-pub async fn a_taken_code_is_made_anew(desk: TestStore) {
-    let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
+pub async fn a_taken_code_is_made_anew(store: TestStore) {
+    let (alice, bob, carol) = (store.enter("alice").await, store.enter("bob").await, store.enter("carol").await);
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
     let codes: amb_store::CodeMaker = Arc::new(move || {
@@ -88,81 +88,81 @@ pub async fn a_taken_code_is_made_anew(desk: TestStore) {
         Ok(format!("AA-{:03}", counter.fetch_add(1, Ordering::SeqCst) / 2))
     });
     let ask = |to: &Agent| Ask { codes: codes.clone(), ..Ask::new(to.name.clone(), None) };
-    let first = desk.request_connection(&alice, ask(&bob), at(1)).await.unwrap().answer;
-    let second = desk.request_connection(&alice, ask(&carol), at(1)).await.unwrap().answer;
+    let first = store.request_connection(&alice, ask(&bob), at(1)).await.unwrap().answer;
+    let second = store.request_connection(&alice, ask(&carol), at(1)).await.unwrap().answer;
     assert_eq!((first.verification_code.as_str(), second.verification_code.as_str()), ("AA-000", "AA-001"));
-    desk.approve_connection(&bob, "AA-000", at(2)).await.unwrap();
+    store.approve_connection(&bob, "AA-000", at(2)).await.unwrap();
     // A code whose request is settled is free again.
     let codes: amb_store::CodeMaker = Arc::new(|| Ok("AA-000".into()));
     let again = Ask { codes, ..Ask::new(carol.name.clone(), None) };
-    assert_eq!(desk.request_connection(&bob, again, at(3)).await.unwrap().answer.verification_code, "AA-000");
+    assert_eq!(store.request_connection(&bob, again, at(3)).await.unwrap().answer.verification_code, "AA-000");
 }
 
-pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: TestStore) {
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+pub async fn a_private_code_reaches_neither_inbox_nor_event(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = Ask { private_code: true, ..Ask::new(bob.name.clone(), None) };
-    let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
-    let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
+    let asked = store.request_connection(&alice, ask, at(1)).await.unwrap();
+    let inbox = store.inbox(&bob, false, at(2)).await.unwrap();
     assert_eq!(inbox.pending_connections[0].verification_code, None);
-    let told = format!("{:?}{:?}", desk.events(bob.key, 0, 10).await.unwrap(), asked.entries);
+    let told = format!("{:?}{:?}", store.events(bob.key, 0, 10).await.unwrap(), asked.entries);
     assert!(!told.contains(&asked.answer.verification_code), "{told}");
-    desk.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
+    store.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
 }
 
-pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: TestStore) {
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+pub async fn an_expired_request_is_gone_and_in_nobodys_way(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = |expires: i64| Ask { expires_at: Some(at(expires)), ..Ask::new(bob.name.clone(), None) };
-    let first = desk.request_connection(&alice, ask(10), at(1)).await.unwrap().answer;
-    assert_eq!(desk.inbox(&bob, false, at(9)).await.unwrap().pending_connections.len(), 1);
-    assert!(desk.inbox(&bob, false, at(10)).await.unwrap().pending_connections.is_empty());
-    assert_eq!(code(desk.approve_connection(&bob, &first.verification_code, at(10)).await), Code::Gone);
-    let second = desk.request_connection(&alice, ask(20), at(11)).await.unwrap().answer;
+    let first = store.request_connection(&alice, ask(10), at(1)).await.unwrap().answer;
+    assert_eq!(store.inbox(&bob, false, at(9)).await.unwrap().pending_connections.len(), 1);
+    assert!(store.inbox(&bob, false, at(10)).await.unwrap().pending_connections.is_empty());
+    assert_eq!(code(store.approve_connection(&bob, &first.verification_code, at(10)).await), Code::Gone);
+    let second = store.request_connection(&alice, ask(20), at(11)).await.unwrap().answer;
     assert_ne!(first.connection_id, second.connection_id);
-    assert_eq!(desk.inbox(&bob, false, at(12)).await.unwrap().pending_connections.len(), 1);
-    let told = desk.events(alice.key, 0, 10).await.unwrap();
+    assert_eq!(store.inbox(&bob, false, at(12)).await.unwrap().pending_connections.len(), 1);
+    let told = store.events(alice.key, 0, 10).await.unwrap();
     assert!(
         matches!(&told[..], [entry] if matches!(&entry.event, Event::ConnectionChanged { status: ConnectionStatus::Expired, .. })),
         "{told:?}"
     );
-    desk.approve_connection(&bob, &second.verification_code, at(12)).await.unwrap();
+    store.approve_connection(&bob, &second.verification_code, at(12)).await.unwrap();
 }
 
-pub async fn requests_from_both_sides_end_in_one_connection(desk: TestStore) {
-    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
-    let one = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
-    let two = desk.request_connection(&bob, Ask::new(alice.name.clone(), None), at(1)).await.unwrap().answer;
-    desk.approve_connection(&bob, &one.verification_code, at(2)).await.unwrap();
-    assert_eq!(code(desk.approve_connection(&alice, &two.verification_code, at(3)).await), Code::NotFound);
-    assert!(desk.inbox(&alice, false, at(3)).await.unwrap().pending_connections.is_empty());
+pub async fn requests_from_both_sides_end_in_one_connection(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
+    let one = store.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
+    let two = store.request_connection(&bob, Ask::new(alice.name.clone(), None), at(1)).await.unwrap().answer;
+    store.approve_connection(&bob, &one.verification_code, at(2)).await.unwrap();
+    assert_eq!(code(store.approve_connection(&alice, &two.verification_code, at(3)).await), Code::NotFound);
+    assert!(store.inbox(&alice, false, at(3)).await.unwrap().pending_connections.is_empty());
 }
 
-pub async fn so_many_requests_wait_for_one_agent_at_most(desk: TestStore) {
-    let target = desk.enter("target").await;
+pub async fn so_many_requests_wait_for_one_agent_at_most(store: TestStore) {
+    let target = store.enter("target").await;
     for n in 0..=MAX_WAITING_REQUESTS {
-        let agent = desk.enter(&format!("agent{n}")).await;
+        let agent = store.enter(&format!("agent{n}")).await;
         let ask = Ask { expires_at: Some(at(100)), ..Ask::new(target.name.clone(), None) };
-        let asked = desk.request_connection(&agent, ask, at(1)).await;
+        let asked = store.request_connection(&agent, ask, at(1)).await;
         match n {
             MAX_WAITING_REQUESTS => assert_eq!(code(asked), Code::TooManyRequests),
             _ => drop(asked.unwrap()),
         }
     }
-    let waiting = desk.inbox(&target, false, at(2)).await.unwrap().pending_connections.len();
-    assert_eq!((waiting, desk.pending_connections(&target, at(2)).await.unwrap().len()), (100, 100));
-    let late = desk.enter("late").await;
-    desk.request_connection(&late, Ask::new(target.name.clone(), None), at(100)).await.unwrap();
+    let waiting = store.inbox(&target, false, at(2)).await.unwrap().pending_connections.len();
+    assert_eq!((waiting, store.pending_connections(&target, at(2)).await.unwrap().len()), (100, 100));
+    let late = store.enter("late").await;
+    store.request_connection(&late, Ask::new(target.name.clone(), None), at(100)).await.unwrap();
 }
 
-pub async fn a_few_requests_wait_at_most(desk: TestStore) {
-    let alice = desk.enter("alice").await;
+pub async fn a_few_requests_wait_at_most(store: TestStore) {
+    let alice = store.enter("alice").await;
     for n in 0..4 {
-        desk.enter(&format!("peer-{n}")).await;
+        store.enter(&format!("peer-{n}")).await;
     }
     let ask =
         |n: usize| Ask { max_pending: Some(3), expires_at: Some(at(10)), ..Ask::new(name(&format!("peer-{n}")), None) };
     for n in 0..3 {
-        desk.request_connection(&alice, ask(n), at(1)).await.unwrap();
+        store.request_connection(&alice, ask(n), at(1)).await.unwrap();
     }
-    assert_eq!(code(desk.request_connection(&alice, ask(3), at(9)).await), Code::TooManyRequests);
-    desk.request_connection(&alice, Ask { expires_at: Some(at(99)), ..ask(3) }, at(10)).await.unwrap();
+    assert_eq!(code(store.request_connection(&alice, ask(3), at(9)).await), Code::TooManyRequests);
+    store.request_connection(&alice, Ask { expires_at: Some(at(99)), ..ask(3) }, at(10)).await.unwrap();
 }

@@ -6,12 +6,12 @@ use super::household::OWNER;
 use super::*;
 use amb_store::{HouseholdCursor, HouseholdPage, ListenerState};
 
-pub async fn entries_are_numbered_from_one_without_gaps(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
+pub async fn entries_are_numbered_from_one_without_gaps(store: TestStore) {
+    let (alice, bob) = store.pair().await;
     for n in 0..10 {
-        desk.say(&alice, &bob, if n % 2 == 0 { "a" } else { "b" }, &n.to_string()).await;
+        store.say(&alice, &bob, if n % 2 == 0 { "a" } else { "b" }, &n.to_string()).await;
     }
-    let told = desk.events(bob.key, 0, 100).await.unwrap();
+    let told = store.events(bob.key, 0, 100).await.unwrap();
     let numbers: Vec<_> = told.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
     assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
     let texts: Vec<_> = told
@@ -22,82 +22,82 @@ pub async fn entries_are_numbered_from_one_without_gaps(desk: TestStore) {
         })
         .collect();
     assert_eq!(texts, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
-    assert_eq!(desk.event_head(bob.key).await.unwrap(), 11);
+    assert_eq!(store.event_head(bob.key).await.unwrap(), 11);
 }
 
-pub async fn a_reader_goes_on_at_any_cursor(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
+pub async fn a_reader_goes_on_at_any_cursor(store: TestStore) {
+    let (alice, bob) = store.pair().await;
     for n in 0..9 {
-        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+        store.say(&alice, &bob, "Plan", &n.to_string()).await;
     }
     let (mut since, mut seen) = (0, Vec::new());
     loop {
-        let page = desk.events(bob.key, since, 4).await.unwrap();
+        let page = store.events(bob.key, since, 4).await.unwrap();
         assert!(page.len() <= 4);
         let Some(last) = page.last() else { break };
         since = last.cursor.as_number().unwrap();
         seen.extend(page.into_iter().map(|entry| entry.cursor.as_number().unwrap()));
     }
     assert_eq!(seen, (1..=10).collect::<Vec<_>>());
-    assert_eq!(desk.events(bob.key, 10, 4).await.unwrap(), []);
-    assert_eq!(desk.events(bob.key, 1_000, 4).await.unwrap(), []);
-    assert_eq!(desk.events(bob.key, u64::MAX, 4).await.unwrap(), []);
-    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1, "each agent has a log of its own");
+    assert_eq!(store.events(bob.key, 10, 4).await.unwrap(), []);
+    assert_eq!(store.events(bob.key, 1_000, 4).await.unwrap(), []);
+    assert_eq!(store.events(bob.key, u64::MAX, 4).await.unwrap(), []);
+    assert_eq!(store.event_head(alice.key).await.unwrap(), 1, "each agent has a log of its own");
 }
 
-pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
+pub async fn the_news_of_a_verb_are_the_entries_of_the_log(store: TestStore) {
+    let (alice, bob) = store.pair().await;
     let mut entries = Vec::new();
     for n in 0..5 {
-        entries.extend(desk.say(&alice, &bob, "Plan", &n.to_string()).await.entries);
-        entries.extend(desk.say(&bob, &alice, "Plan", &n.to_string()).await.entries);
+        entries.extend(store.say(&alice, &bob, "Plan", &n.to_string()).await.entries);
+        entries.extend(store.say(&bob, &alice, "Plan", &n.to_string()).await.entries);
     }
-    let session = desk.inbox(&bob, false, at(2)).await.unwrap().sessions[0].session_id.clone();
-    entries.extend(desk.history(&bob, &session, HistoryPage::default(), at(3)).await.unwrap().entries);
+    let session = store.inbox(&bob, false, at(2)).await.unwrap().sessions[0].session_id.clone();
+    entries.extend(store.history(&bob, &session, HistoryPage::default(), at(3)).await.unwrap().entries);
     for agent in [&alice, &bob] {
         let pushed: Vec<_> = entries.iter().filter(|one| one.agent == agent.key).map(|one| one.entry.clone()).collect();
-        assert_eq!(pushed, desk.events(agent.key, 1, 100).await.unwrap());
+        assert_eq!(pushed, store.events(agent.key, 1, 100).await.unwrap());
     }
 }
 
-pub async fn pruning_removes_old_events_and_never_mail(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
+pub async fn pruning_removes_old_events_and_never_mail(store: TestStore) {
+    let (alice, bob) = store.pair().await;
     let draft = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "kept") };
-    let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap().answer;
-    assert_eq!(desk.events(bob.key, 0, 10).await.unwrap().len(), 2);
-    while desk.prune(at(100)).await.unwrap() > 0 {}
-    let told = desk.events(bob.key, 0, 10).await.unwrap();
+    let first = store.send(&alice, draft.clone(), at(1)).await.unwrap().answer;
+    assert_eq!(store.events(bob.key, 0, 10).await.unwrap().len(), 2);
+    while store.prune(at(100)).await.unwrap() > 0 {}
+    let told = store.events(bob.key, 0, 10).await.unwrap();
     assert!(matches!(&told[..], [entry] if matches!(entry.event, Event::NewMessage(_))), "{told:?}");
-    assert_eq!(desk.texts(&bob, &first.session_id, 10).await, ["kept"]);
-    let again = desk.send(&alice, draft, at(101)).await.unwrap().answer;
+    assert_eq!(store.texts(&bob, &first.session_id, 10).await, ["kept"]);
+    let again = store.send(&alice, draft, at(101)).await.unwrap().answer;
     assert_ne!(again.message_id, first.message_id, "the key was forgotten");
 }
 
-pub async fn numbers_are_not_given_twice_after_pruning(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
-    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
-    while desk.prune(at(100)).await.unwrap() > 0 {}
-    assert_eq!(desk.events(alice.key, 0, 10).await.unwrap(), []);
-    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
-    desk.say(&bob, &alice, "Plan", "x").await;
-    let told = desk.events(alice.key, 1, 10).await.unwrap();
+pub async fn numbers_are_not_given_twice_after_pruning(store: TestStore) {
+    let (alice, bob) = store.pair().await;
+    assert_eq!(store.event_head(alice.key).await.unwrap(), 1);
+    while store.prune(at(100)).await.unwrap() > 0 {}
+    assert_eq!(store.events(alice.key, 0, 10).await.unwrap(), []);
+    assert_eq!(store.event_head(alice.key).await.unwrap(), 1);
+    store.say(&bob, &alice, "Plan", "x").await;
+    let told = store.events(alice.key, 1, 10).await.unwrap();
     assert_eq!(told[0].cursor.as_number(), Some(2));
 }
 
-pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
+pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(store: TestStore) {
+    let (alice, bob) = store.pair().await;
     let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
-    desk.say(&alice, &bob, "Plan", "hello").await;
-    let head = desk.event_head(bob.key).await.unwrap();
+    store.say(&alice, &bob, "Plan", "hello").await;
+    let head = store.event_head(bob.key).await.unwrap();
     let mailbox = |at, key| ListenerState { agent: bob.key, at, key };
     let seats = [mailbox(head, Some(old)), mailbox(head - 1, Some(old)), mailbox(head, None), mailbox(0, None)];
     let looked = async |seats: &[ListenerState], seconds| {
-        let mut found = desk.stale_listeners(seats, at(seconds)).await.unwrap();
+        let mut found = store.stale_listeners(seats, at(seconds)).await.unwrap();
         found.sort_by_key(|found| found.index);
         found.into_iter().map(|found| (found.index, found.head, found.key_ended)).collect::<Vec<_>>()
     };
     assert_eq!(looked(&seats, 1).await, [(1, head, false), (3, head, false)]);
-    desk.rotate_key(&bob, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
+    store.rotate_key(&bob, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
     let keys = [mailbox(head, Some(old)), mailbox(head, Some(new)), mailbox(head, None)];
     assert_eq!(looked(&keys, 99).await, []);
     assert_eq!(looked(&keys, 100).await, [(0, head, true)], "the old key's time is over");
@@ -106,28 +106,28 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: TestS
         1,
         "another agent's key"
     );
-    desk.delete_agent(&bob, new, at(101)).await.unwrap();
+    store.delete_agent(&bob, new, at(101)).await.unwrap();
     let ended = looked(&keys, 102).await.into_iter().filter(|(_, _, ended)| *ended).map(|(index, _, _)| index);
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }
 
-pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk: TestStore) {
-    let (alice, bob) = desk.pair().await;
-    let first = desk.say(&alice, &bob, "Plan", "1").await.entries[0].entry.cursor.as_number().unwrap();
-    desk.delivered(&bob, 0, first, at(2)).await.unwrap();
+pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(store: TestStore) {
+    let (alice, bob) = store.pair().await;
+    let first = store.say(&alice, &bob, "Plan", "1").await.entries[0].entry.cursor.as_number().unwrap();
+    store.delivered(&bob, 0, first, at(2)).await.unwrap();
     for n in 2..5 {
-        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+        store.say(&alice, &bob, "Plan", &n.to_string()).await;
     }
-    let head = desk.event_head(bob.key).await.unwrap();
+    let head = store.event_head(bob.key).await.unwrap();
     for known in [0, first, head] {
-        assert_eq!(desk.resume(bob.key, known).await.unwrap(), known);
+        assert_eq!(store.resume(bob.key, known).await.unwrap(), known);
     }
     // A cursor from a database state that was replaced by an older one: entries since then have lower numbers.
-    assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), first);
-    desk.delivered(&bob, first, head, at(2)).await.unwrap();
-    assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), head);
-    let carol = desk.enter("carol").await;
-    assert_eq!(desk.resume(carol.key, 9).await.unwrap(), 0, "an empty log has one cursor");
+    assert_eq!(store.resume(bob.key, head + 5).await.unwrap(), first);
+    store.delivered(&bob, first, head, at(2)).await.unwrap();
+    assert_eq!(store.resume(bob.key, head + 5).await.unwrap(), head);
+    let carol = store.enter("carol").await;
+    assert_eq!(store.resume(carol.key, 9).await.unwrap(), 0, "an empty log has one cursor");
 }
 
 /// Who was told what, in the order of the page: mail by its text, the rest by nothing.
@@ -139,19 +139,19 @@ fn said(page: &HouseholdPage) -> Vec<(String, String)> {
     said.collect()
 }
 
-pub async fn the_logs_of_a_household_are_read_as_one(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let friend = desk.enter("friend").await;
-    desk.connect(&friend, &coder).await;
-    let household = desk.viewer(&ann).await.unwrap().household.unwrap();
+pub async fn the_logs_of_a_household_are_read_as_one(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    let friend = store.enter("friend").await;
+    store.connect(&friend, &coder).await;
+    let household = store.viewer(&ann).await.unwrap().household.unwrap();
     let read =
-        async |since: &HouseholdCursor, last| desk.household_events(household, since.clone(), last).await.unwrap();
+        async |since: &HouseholdCursor, last| store.household_events(household, since.clone(), last).await.unwrap();
     let said_to = |to: &str, text: &str| (to.to_owned(), text.to_owned());
     for text in ["one", "two"] {
-        desk.say(&writer, &coder, "Plan", text).await;
+        store.say(&writer, &coder, "Plan", text).await;
     }
-    desk.say(&coder, &writer, "Plan", "three").await;
+    store.say(&coder, &writer, "Plan", "three").await;
     let start = HouseholdCursor::default();
     let last = read(&start, 1).await;
     assert_eq!(said(&last), [said_to("coder", "two"), said_to("writer", "three")], "the last of each");
@@ -163,50 +163,50 @@ pub async fn the_logs_of_a_household_are_read_as_one(desk: TestStore) {
     assert_eq!(now.cursor.of, last.cursor.of, "both are at the end");
     assert_eq!(read(&now.cursor, 50).await.cursor, now.cursor, "nothing happened");
     // What came since, in the order of each log; events other than mail are there too.
-    desk.say(&coder, &friend, "Plan", "outside").await;
-    desk.say(&friend, &coder, "Plan", "four").await;
-    desk.set_paused(&ann, &coder.name, true, at(2)).await.unwrap();
-    desk.say(&friend, &coder, "Plan", "five").await;
+    store.say(&coder, &friend, "Plan", "outside").await;
+    store.say(&friend, &coder, "Plan", "four").await;
+    store.set_paused(&ann, &coder.name, true, at(2)).await.unwrap();
+    store.say(&friend, &coder, "Plan", "five").await;
     let page = read(&now.cursor, 50).await;
     assert_eq!(said(&page), [said_to("coder", "four")], "a log ends for the person where it does for the paused agent");
     assert_eq!(page.events.iter().filter(|entry| matches!(entry.event, Event::SteppedIn(_))).count(), 2);
     assert!(read(&page.cursor, 50).await.events.is_empty());
-    desk.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
+    store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
     let resumed = read(&page.cursor, 50).await;
     assert_eq!(said(&resumed), [said_to("coder", "five")]);
     // Looking on is no delivery.
-    let inbox = desk.inbox(&coder, true, at(4)).await.unwrap();
+    let inbox = store.inbox(&coder, true, at(4)).await.unwrap();
     assert_eq!(inbox.unread(), 4);
-    let mail = desk.say(&friend, &coder, "Plan", "six").await.answer;
+    let mail = store.say(&friend, &coder, "Plan", "six").await.answer;
     read(&resumed.cursor, 50).await;
-    let receipt = desk.message(&friend, &mail.message_id).await.unwrap().receipts.remove(0);
+    let receipt = store.message(&friend, &mail.message_id).await.unwrap().receipts.remove(0);
     assert_eq!(receipt.state, amb_core::ReceiptState::Queued);
     // Who joins is shown from its last entries; who leaves is forgotten.
-    let late = desk.join("late", OWNER).await;
-    desk.say(&writer, &late, "Plan", "welcome").await;
-    desk.leave_household(&writer, &writer.name, at(5)).await.unwrap();
+    let late = store.join("late", OWNER).await;
+    store.say(&writer, &late, "Plan", "welcome").await;
+    store.leave_household(&writer, &writer.name, at(5)).await.unwrap();
     let page = read(&resumed.cursor, 50).await;
     assert!(said(&page).contains(&said_to("late", "welcome")), "{page:?}");
     assert!(page.cursor.of.contains_key(&late.key) && !page.cursor.of.contains_key(&writer.key));
 }
 
-pub async fn a_page_of_a_households_logs_is_bounded_and_fair(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
+pub async fn a_page_of_a_households_logs_is_bounded_and_fair(store: TestStore) {
+    let ann = store.household_of("ann").await;
     let mut members = Vec::new();
     for number in 0..12 {
-        members.push(desk.join(&format!("agent-{number}"), OWNER).await);
+        members.push(store.join(&format!("agent-{number}"), OWNER).await);
     }
-    let household = desk.viewer(&ann).await.unwrap().household.unwrap();
-    let start = desk.household_events(household, HouseholdCursor::default(), 0).await.unwrap().cursor;
+    let household = store.viewer(&ann).await.unwrap().household.unwrap();
+    let start = store.household_events(household, HouseholdCursor::default(), 0).await.unwrap().cursor;
     let names: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
     for number in 0..60 {
         let draft = Draft::text(names[0].clone(), "Plan", number.to_string());
-        desk.send_all(&ann, &names, draft, at(number)).await.unwrap();
+        store.send_all(&ann, &names, draft, at(number)).await.unwrap();
     }
     let (mut cursor, mut seen, mut pages) =
         (start, std::collections::HashMap::<String, Vec<String>>::new(), Vec::new());
     loop {
-        let page = desk.household_events(household, cursor, 50).await.unwrap();
+        let page = store.household_events(household, cursor, 50).await.unwrap();
         cursor = page.cursor.clone();
         if page.events.is_empty() {
             break;

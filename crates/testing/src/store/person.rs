@@ -19,20 +19,20 @@ const PLAIN: [bool; PLACES] = [false; PLACES];
 
 /// Where the office says that a message is the person's: in the log, the inbox, the thread, the message itself, the list of what came,
 /// and the export. Its metadata is the same wherever it is shown.
-async fn marks(desk: &TestStore, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
-    let told = desk.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
+async fn marks(store: &TestStore, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
+    let told = store.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
         Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
         _ => None,
     });
-    let inbox = desk.inbox(reader, false, at(9)).await.unwrap();
+    let inbox = store.inbox(reader, false, at(9)).await.unwrap();
     let preview = inbox.sessions.iter().flat_map(|thread| &thread.recent_messages).find(|mail| mail.id == *id).unwrap();
-    let thread = desk.history(reader, session, HistoryPage::default(), at(9)).await.unwrap().answer;
+    let thread = store.history(reader, session, HistoryPage::default(), at(9)).await.unwrap().answer;
     let read = thread.messages.into_iter().find(|mail| mail.id == *id).unwrap();
-    let whole = desk.message(reader, id).await.unwrap().message;
+    let whole = store.message(reader, id).await.unwrap().message;
     let all = MessageQuery { limit: 100, ..MessageQuery::default() };
-    let listed = found(id, desk.messages(reader, all).await.unwrap().messages);
+    let listed = found(id, store.messages(reader, all).await.unwrap().messages);
     let all = ExportQuery { limit: 100, ..ExportQuery::default() };
-    let exported = found(id, desk.export(reader, all).await.unwrap());
+    let exported = found(id, store.export(reader, all).await.unwrap());
     for metadata in [&read.metadata, &listed.metadata, &exported.metadata] {
         assert_eq!(metadata, &whole.metadata);
     }
@@ -94,40 +94,40 @@ impl TestStore {
     }
 }
 
-pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let coder = desk.join("coder", OWNER).await;
-    let (sent, marked) = desk.marked(&ann, &coder, plain()).await;
+pub async fn mail_of_the_person_is_marked_by_the_office_alone(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let coder = store.join("coder", OWNER).await;
+    let (sent, marked) = store.marked(&ann, &coder, plain()).await;
     assert_eq!(marked, MARKED, "from the person");
-    assert_eq!(desk.marked(&coder, &ann, plain()).await.1, PLAIN, "to the person");
-    let own = desk.message(&ann, &sent.message_id).await.unwrap().message;
-    let thread = desk.history(&ann, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer;
+    assert_eq!(store.marked(&coder, &ann, plain()).await.1, PLAIN, "to the person");
+    let own = store.message(&ann, &sent.message_id).await.unwrap().message;
+    let thread = store.history(&ann, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer;
     assert!(!own.from_person && thread.messages.iter().all(|mail| !mail.from_person), "one's own mail has no mark");
     // A task, and what the person says to one that was given to her.
-    assert_eq!(desk.marked(&ann, &coder, Draft { kind: Kind::Task, ..plain() }).await.1, MARKED);
+    assert_eq!(store.marked(&ann, &coder, Draft { kind: Kind::Task, ..plain() }).await.1, MARKED);
     let asked =
-        desk.send(&coder, Draft { kind: Kind::Task, ..Draft::text(ann.name.clone(), "May I", "?") }, at(3)).await;
+        store.send(&coder, Draft { kind: Kind::Task, ..Draft::text(ann.name.clone(), "May I", "?") }, at(3)).await;
     let task = asked.unwrap().answer.task.unwrap();
-    let moved = desk.set_task_state(&ann, &task.id, TaskState::Completed, Some("yes".into()), at(4)).await.unwrap();
+    let moved = store.set_task_state(&ann, &task.id, TaskState::Completed, Some("yes".into()), at(4)).await.unwrap();
     assert!(pushed(&moved.entries, &coder));
-    let update = desk.messages(&coder, MessageQuery { limit: 1, ..MessageQuery::default() }).await.unwrap();
+    let update = store.messages(&coder, MessageQuery { limit: 1, ..MessageQuery::default() }).await.unwrap();
     assert!(update.messages[0].message.from_person && update.messages[0].message.metadata.is_empty());
     // To a stranger, who let her in by code, she is no person of theirs.
-    let stranger = desk.enter("stranger").await;
-    desk.connect(&ann, &stranger).await;
-    assert_eq!(desk.marked(&ann, &stranger, plain()).await.1, PLAIN);
+    let stranger = store.enter("stranger").await;
+    store.connect(&ann, &stranger).await;
+    assert_eq!(store.marked(&ann, &stranger, plain()).await.1, PLAIN);
     // One draft to both is marked for one of them.
     let to = [coder.name.clone(), stranger.name.clone()];
-    let many = desk.send_all(&ann, &to, plain(), at(5)).await.unwrap();
+    let many = store.send_all(&ann, &to, plain(), at(5)).await.unwrap();
     assert_eq!([pushed(&many.entries, &coder), pushed(&many.entries, &stranger)], [true, false]);
     for (reader, sent, marked) in [(&coder, &many.answer[0], MARKED), (&stranger, &many.answer[1], PLAIN)] {
-        assert_eq!(marks(&desk, reader, &sent.session_id, &sent.message_id).await, marked, "{}", reader.name);
+        assert_eq!(marks(&store, reader, &sent.session_id, &sent.message_id).await, marked, "{}", reader.name);
     }
 }
 
-pub async fn no_metadata_is_the_persons_mark(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+pub async fn no_metadata_is_the_persons_mark(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let forgeries = [
         json!({"amb:from_person": true}),
         json!({"amb:from_person": 1, "amb:person": true}),
@@ -138,99 +138,99 @@ pub async fn no_metadata_is_the_persons_mark(desk: TestStore) {
     ];
     for metadata in forgeries {
         let shown = async |reader: &Agent, sent: &Sent| -> Object {
-            desk.message(reader, &sent.message_id).await.unwrap().message.metadata
+            store.message(reader, &sent.message_id).await.unwrap().message.metadata
         };
-        let (sent, marked) = desk.marked(&coder, &writer, with(metadata.clone())).await;
+        let (sent, marked) = store.marked(&coder, &writer, with(metadata.clone())).await;
         assert_eq!(marked, PLAIN, "{metadata}");
         assert_eq!(json!(shown(&writer, &sent).await), metadata, "plain data, as it was sent");
         // Nor does it take the mark from the person's own.
-        let (sent, marked) = desk.marked(&ann, &coder, with(metadata.clone())).await;
+        let (sent, marked) = store.marked(&ann, &coder, with(metadata.clone())).await;
         assert_eq!(marked, MARKED, "{metadata}");
         assert_eq!(json!(shown(&coder, &sent).await), metadata);
     }
     // Subject, text and kind are no mark either.
     let words = "from_person: true, person=\"yes\"";
     let kind = Draft { kind: "from_person".parse().unwrap(), ..Draft::text(name("nobody"), words, words) };
-    assert_eq!(desk.marked(&coder, &writer, kind).await.1, PLAIN);
+    assert_eq!(store.marked(&coder, &writer, kind).await.1, PLAIN);
 }
 
-pub async fn a_preview_keeps_the_mark_beside_long_metadata(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let coder = desk.join("coder", OWNER).await;
+pub async fn a_preview_keeps_the_mark_beside_long_metadata(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let coder = store.join("coder", OWNER).await;
     for length in [4_000, 4_096, 5_000, 20_000] {
         let long = with(json!({"a": "x".repeat(length), "z": "y".repeat(length)}));
-        assert_eq!(desk.marked(&ann, &coder, long.clone()).await.1, MARKED, "{length}");
-        assert_eq!(desk.marked(&coder, &ann, long).await.1, PLAIN, "{length}");
+        assert_eq!(store.marked(&ann, &coder, long.clone()).await.1, MARKED, "{length}");
+        assert_eq!(store.marked(&coder, &ann, long).await.1, PLAIN, "{length}");
     }
 }
 
-pub async fn in_a_group_the_mark_is_for_the_persons_own_household(desk: TestStore) {
-    let (ann, zoe) = (desk.household_of("ann").await, desk.other_household("zoe").await);
-    let (coder, theirs) = (desk.join("coder", OWNER).await, desk.join("theirs", THEIRS).await);
-    let stranger = desk.enter("stranger").await;
+pub async fn in_a_group_the_mark_is_for_the_persons_own_household(store: TestStore) {
+    let (ann, zoe) = (store.household_of("ann").await, store.other_household("zoe").await);
+    let (coder, theirs) = (store.join("coder", OWNER).await, store.join("theirs", THEIRS).await);
+    let stranger = store.enter("stranger").await;
     for guest in [&zoe, &theirs, &stranger] {
-        desk.connect(guest, &coder).await;
+        store.connect(guest, &coder).await;
     }
     let members = [&coder, &ann, &zoe, &theirs, &stranger];
-    let crew = desk.group(&members).await;
+    let crew = store.group(&members).await;
     // Who sends, and who sees the mark.
     let table =
         [(&ann, vec!["coder"]), (&zoe, vec!["theirs"]), (&coder, vec![]), (&theirs, vec![]), (&stranger, vec![])];
     for (from, see) in table {
         let forged = Draft { to: crew.clone(), ..with(json!({"amb:from_person": true})) };
-        let written = desk.send(from, forged, at(2)).await.unwrap();
+        let written = store.send(from, forged, at(2)).await.unwrap();
         let sent = &written.answer;
         for reader in members.into_iter().filter(|reader| reader.key != from.key) {
             let marked = if see.contains(&reader.name.as_str()) { MARKED } else { PLAIN };
-            let seen = marks(&desk, reader, &sent.session_id, &sent.message_id).await;
+            let seen = marks(&store, reader, &sent.session_id, &sent.message_id).await;
             assert_eq!(seen, marked, "{} to {}", from.name, reader.name);
             assert_eq!(pushed(&written.entries, reader), marked[0], "{} to {}", from.name, reader.name);
         }
-        let own = desk.message(from, &sent.message_id).await.unwrap();
+        let own = store.message(from, &sent.message_id).await.unwrap();
         assert_eq!((own.message.from_person, own.receipts.len()), (false, 4));
-        let thread = desk.history(from, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer;
+        let thread = store.history(from, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer;
         assert!(!thread.messages.iter().find(|mail| mail.id == sent.message_id).unwrap().from_person);
     }
 }
 
-pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(desk: TestStore) {
-    let (ann, _) = (desk.household_of("ann").await, desk.other_household("zoe").await);
-    let (coder, theirs) = (desk.enter("coder").await, desk.join("theirs", THEIRS).await);
+pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(store: TestStore) {
+    let (ann, _) = (store.household_of("ann").await, store.other_household("zoe").await);
+    let (coder, theirs) = (store.enter("coder").await, store.join("theirs", THEIRS).await);
     // By their connections both stay in the group, whatever household they are in.
-    desk.connect(&ann, &theirs).await;
-    desk.connect(&ann, &coder).await;
-    desk.join_household(&coder, KeyHash::of(OWNER), at(1)).await.unwrap();
-    let crew = desk.group(&[&ann, &coder, &theirs]).await;
+    store.connect(&ann, &theirs).await;
+    store.connect(&ann, &coder).await;
+    store.join_household(&coder, KeyHash::of(OWNER), at(1)).await.unwrap();
+    let crew = store.group(&[&ann, &coder, &theirs]).await;
     let to_group = || Draft { to: crew.clone(), ..plain() };
-    let before = desk.send(&ann, to_group(), at(2)).await.unwrap().answer;
-    let alone = desk.marked(&ann, &coder, plain()).await.0;
-    desk.leave_household(&coder, &coder.name, at(3)).await.unwrap();
-    desk.leave_household(&theirs, &theirs.name, at(3)).await.unwrap();
-    desk.join_household(&theirs, KeyHash::of(OWNER), at(4)).await.unwrap();
-    let after = desk.send(&ann, to_group(), at(5)).await.unwrap();
+    let before = store.send(&ann, to_group(), at(2)).await.unwrap().answer;
+    let alone = store.marked(&ann, &coder, plain()).await.0;
+    store.leave_household(&coder, &coder.name, at(3)).await.unwrap();
+    store.leave_household(&theirs, &theirs.name, at(3)).await.unwrap();
+    store.join_household(&theirs, KeyHash::of(OWNER), at(4)).await.unwrap();
+    let after = store.send(&ann, to_group(), at(5)).await.unwrap();
     assert_eq!([pushed(&after.entries, &coder), pushed(&after.entries, &theirs)], [false, true]);
-    let seen = async |reader: &Agent, sent: &Sent| marks(&desk, reader, &sent.session_id, &sent.message_id).await;
+    let seen = async |reader: &Agent, sent: &Sent| marks(&store, reader, &sent.session_id, &sent.message_id).await;
     assert_eq!(seen(&coder, &before).await, MARKED, "she was its person then");
     assert_eq!(seen(&coder, &after.answer).await, PLAIN);
     assert_eq!(seen(&theirs, &before).await, PLAIN, "she was not yet");
     assert_eq!(seen(&theirs, &after.answer).await, MARKED);
-    assert!(desk.message(&coder, &alone.message_id).await.unwrap().message.from_person);
+    assert!(store.message(&coder, &alone.message_id).await.unwrap().message.from_person);
 }
 
-pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let forged = with(json!({"amb:from_person": true}));
     for (owner, from, to, marked) in [(&ann, &coder, &writer, true), (&coder, &writer, &ann, false)] {
         let task = Draft { to: from.name.clone(), kind: Kind::Task, ..forged.clone() };
-        let id = desk.send(owner, task, at(1)).await.unwrap().answer.task.unwrap().id;
-        let head = desk.event_head(to.key).await.unwrap();
-        let moved = desk.reassign_task(&ann, &id, &to.name, at(2)).await.unwrap();
+        let id = store.send(owner, task, at(1)).await.unwrap().answer.task.unwrap().id;
+        let head = store.event_head(to.key).await.unwrap();
+        let moved = store.reassign_task(&ann, &id, &to.name, at(2)).await.unwrap();
         assert_eq!(pushed(&moved.entries, to), marked, "of {}", owner.name);
-        let told = desk.events(to.key, head, 1).await.unwrap();
+        let told = store.events(to.key, head, 1).await.unwrap();
         let Event::NewMessage(mail) = &told[0].event else { panic!("{told:?}") };
         assert_eq!((mail.kind.clone(), mail.from_person), (Kind::Task, marked));
-        let whole = desk.message(to, &mail.message_id).await.unwrap().message;
+        let whole = store.message(to, &mail.message_id).await.unwrap().message;
         assert_eq!((whole.from_person, json!(whole.metadata)), (marked, json!({"amb:from_person": true})));
     }
 }

@@ -42,109 +42,109 @@ impl TestStore {
     }
 }
 
-pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
-    desk.connect(&friend, &coder).await;
-    assert!(!desk.say(&ann, &coder, "Plan", "now").await.answer.paused);
-    let paused = desk.set_paused(&ann, &coder.name, true, at(1)).await.unwrap();
+pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
+    store.connect(&friend, &coder).await;
+    assert!(!store.say(&ann, &coder, "Plan", "now").await.answer.paused);
+    let paused = store.set_paused(&ann, &coder.name, true, at(1)).await.unwrap();
     assert_eq!(paused.entries.len(), 2, "the agent and the person are told");
-    assert!(desk.set_paused(&ann, &coder.name, true, at(1)).await.unwrap().entries.is_empty(), "again is nothing new");
-    let end = desk.event_head(coder.key).await.unwrap();
+    assert!(store.set_paused(&ann, &coder.name, true, at(1)).await.unwrap().entries.is_empty(), "again is nothing new");
+    let end = store.event_head(coder.key).await.unwrap();
     for (from, text) in [(&ann, "one"), (&friend, "two"), (&ann, "three")] {
-        let sent = desk.say(from, &coder, "Plan", text).await;
+        let sent = store.say(from, &coder, "Plan", text).await;
         assert!(sent.answer.paused, "the sender is told that it waits");
     }
     // No claim, no entry, no end of the log behind the pause; and nobody who listens is behind.
-    assert_eq!(desk.claim(&coder, all(), at(2)).await.unwrap().answer, []);
-    assert_eq!(desk.events(coder.key, end, 10).await.unwrap(), []);
-    assert_eq!(desk.event_head(coder.key).await.unwrap(), end);
+    assert_eq!(store.claim(&coder, all(), at(2)).await.unwrap().answer, []);
+    assert_eq!(store.events(coder.key, end, 10).await.unwrap(), []);
+    assert_eq!(store.event_head(coder.key).await.unwrap(), end);
     let listener = amb_store::ListenerState { agent: coder.key, at: end, key: None };
-    assert!(desk.stale_listeners(&[listener], at(2)).await.unwrap().is_empty());
-    assert_eq!(desk.resume(coder.key, end + 1).await.unwrap(), end + 1, "a cursor behind the pause stays good");
-    let acts = desk.acts(&coder).await;
+    assert!(store.stale_listeners(&[listener], at(2)).await.unwrap().is_empty());
+    assert_eq!(store.resume(coder.key, end + 1).await.unwrap(), end + 1, "a cursor behind the pause stays good");
+    let acts = store.acts(&coder).await;
     assert_eq!(acts, [("ann".to_owned(), Act::Paused { agent: coder.name.clone() })], "that it is paused, it sees");
     // Everybody who sees the agent sees that it is paused; who did it is for the household.
-    assert!(desk.is_paused(coder.key).await.unwrap() && !desk.is_paused(friend.key).await.unwrap());
-    assert!(desk.agent(&friend, &coder.name, at(2)).await.unwrap().paused);
-    assert!(desk.profile(&coder, at(2)).await.unwrap().entry.paused);
-    assert_eq!(desk.household(&ann, at(2)).await.unwrap().members[1].paused_by, Some(ann.name.clone()));
+    assert!(store.is_paused(coder.key).await.unwrap() && !store.is_paused(friend.key).await.unwrap());
+    assert!(store.agent(&friend, &coder.name, at(2)).await.unwrap().paused);
+    assert!(store.profile(&coder, at(2)).await.unwrap().entry.paused);
+    assert_eq!(store.household(&ann, at(2)).await.unwrap().members[1].paused_by, Some(ann.name.clone()));
     // What it does by itself goes on.
-    desk.say(&coder, &ann, "Report", "still here").await;
-    desk.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
-    assert!(desk.set_paused(&ann, &coder.name, false, at(3)).await.unwrap().entries.is_empty());
-    let texts: Vec<String> = desk.came(&coder, end).await.into_iter().map(|(_, text)| text).collect();
+    store.say(&coder, &ann, "Report", "still here").await;
+    store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
+    assert!(store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap().entries.is_empty());
+    let texts: Vec<String> = store.came(&coder, end).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["one", "two", "three"]);
-    assert_eq!(desk.claim(&coder, all(), at(4)).await.unwrap().answer.len(), 4);
+    assert_eq!(store.claim(&coder, all(), at(4)).await.unwrap().answer.len(), 4);
     let told = |act: fn(AgentName) -> Act| ("ann".to_owned(), act(coder.name.clone()));
     let both = [told(|agent| Act::Paused { agent }), told(|agent| Act::Resumed { agent })];
-    assert_eq!(desk.acts(&coder).await, both);
-    assert_eq!(desk.acts(&ann).await, both);
-    assert!(!desk.say(&ann, &coder, "Plan", "four").await.answer.paused);
+    assert_eq!(store.acts(&coder).await, both);
+    assert_eq!(store.acts(&ann).await, both);
+    assert!(!store.say(&ann, &coder, "Plan", "four").await.answer.paused);
     // Whom the person takes out is nobody's to pause. By itself it does not get away from the pause.
-    desk.set_paused(&ann, &coder.name, true, at(5)).await.unwrap();
-    desk.say(&friend, &coder, "Plan", "five").await;
-    assert_eq!(code(desk.leave_household(&coder, &coder.name, at(5)).await), Code::Conflict);
-    assert_eq!(desk.claim(&coder, all(), at(5)).await.unwrap().answer, []);
-    desk.leave_household(&ann, &coder.name, at(5)).await.unwrap();
-    assert_eq!(desk.claim(&coder, all(), at(6)).await.unwrap().answer.len(), 2);
-    assert!(!desk.say(&friend, &coder, "Plan", "six").await.answer.paused);
+    store.set_paused(&ann, &coder.name, true, at(5)).await.unwrap();
+    store.say(&friend, &coder, "Plan", "five").await;
+    assert_eq!(code(store.leave_household(&coder, &coder.name, at(5)).await), Code::Conflict);
+    assert_eq!(store.claim(&coder, all(), at(5)).await.unwrap().answer, []);
+    store.leave_household(&ann, &coder.name, at(5)).await.unwrap();
+    assert_eq!(store.claim(&coder, all(), at(6)).await.unwrap().answer.len(), 2);
+    assert!(!store.say(&friend, &coder, "Plan", "six").await.answer.paused);
 }
 
-pub async fn only_the_person_steps_in_and_only_at_home(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let (friend, other) = (desk.enter("friend").await, desk.enter("other").await);
-    desk.connect(&friend, &other).await;
-    let (ours, theirs) = (desk.give(&coder, &writer, "Build").await, desk.give(&friend, &other, "Build").await);
-    let session = desk.say(&coder, &writer, "Build", "x").await.answer.session_id;
-    let strange = desk.say(&friend, &other, "Build", "x").await.answer.session_id;
+pub async fn only_the_person_steps_in_and_only_at_home(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    let (friend, other) = (store.enter("friend").await, store.enter("other").await);
+    store.connect(&friend, &other).await;
+    let (ours, theirs) = (store.give(&coder, &writer, "Build").await, store.give(&friend, &other, "Build").await);
+    let session = store.say(&coder, &writer, "Build", "x").await.answer.session_id;
+    let strange = store.say(&friend, &other, "Build", "x").await.answer.session_id;
     for nobody in [&coder, &writer, &friend] {
         let refused = [
-            code(desk.set_paused(nobody, &coder.name, true, at(2)).await),
-            code(desk.end_session(nobody, &session, at(2)).await),
-            code(desk.cancel_task(nobody, &ours, None, at(2)).await),
-            code(desk.reassign_task(nobody, &ours, &coder.name, at(2)).await),
+            code(store.set_paused(nobody, &coder.name, true, at(2)).await),
+            code(store.end_session(nobody, &session, at(2)).await),
+            code(store.cancel_task(nobody, &ours, None, at(2)).await),
+            code(store.reassign_task(nobody, &ours, &coder.name, at(2)).await),
         ];
         assert_eq!(refused, [Code::Forbidden; 4], "{}", nobody.name);
     }
     let missing = [
-        code(desk.set_paused(&ann, &friend.name, true, at(2)).await),
-        code(desk.end_session(&ann, &strange, at(2)).await),
-        code(desk.end_session(&ann, &"no-such-session".parse().unwrap(), at(2)).await),
-        code(desk.cancel_task(&ann, &theirs, None, at(2)).await),
-        code(desk.reassign_task(&ann, &theirs, &coder.name, at(2)).await),
-        code(desk.reassign_task(&ann, &ours, &friend.name, at(2)).await),
-        code(desk.reassign_task(&ann, &ours, &name("nobody"), at(2)).await),
+        code(store.set_paused(&ann, &friend.name, true, at(2)).await),
+        code(store.end_session(&ann, &strange, at(2)).await),
+        code(store.end_session(&ann, &"no-such-session".parse().unwrap(), at(2)).await),
+        code(store.cancel_task(&ann, &theirs, None, at(2)).await),
+        code(store.reassign_task(&ann, &theirs, &coder.name, at(2)).await),
+        code(store.reassign_task(&ann, &ours, &friend.name, at(2)).await),
+        code(store.reassign_task(&ann, &ours, &name("nobody"), at(2)).await),
     ];
     assert_eq!(missing, [Code::NotFound; 7]);
-    assert_eq!(code(desk.set_paused(&ann, &ann.name, true, at(2)).await), Code::Conflict);
+    assert_eq!(code(store.set_paused(&ann, &ann.name, true, at(2)).await), Code::Conflict);
     // Another household's person is a stranger.
-    desk.found_household(KeyHash::of("theirs"), false, at(3)).await.unwrap().unwrap();
+    store.found_household(KeyHash::of("theirs"), false, at(3)).await.unwrap().unwrap();
     let join = Some(amb_store::Join { token: KeyHash::of("theirs"), person: true });
-    let bea = desk.register_agent(NewAgent { join, ..new_agent("bea") }, at(3)).await.unwrap().answer;
+    let bea = store.register_agent(NewAgent { join, ..new_agent("bea") }, at(3)).await.unwrap().answer;
     let refused = [
-        code(desk.set_paused(&bea, &coder.name, true, at(4)).await),
-        code(desk.end_session(&bea, &session, at(4)).await),
-        code(desk.cancel_task(&bea, &ours, None, at(4)).await),
-        code(desk.reassign_task(&bea, &ours, &bea.name, at(4)).await),
+        code(store.set_paused(&bea, &coder.name, true, at(4)).await),
+        code(store.end_session(&bea, &session, at(4)).await),
+        code(store.cancel_task(&bea, &ours, None, at(4)).await),
+        code(store.reassign_task(&bea, &ours, &bea.name, at(4)).await),
     ];
     assert_eq!(refused, [Code::NotFound; 4]);
-    assert!(desk.acts(&coder).await.is_empty() && desk.acts(&writer).await.is_empty());
+    assert!(store.acts(&coder).await.is_empty() && store.acts(&writer).await.is_empty());
 }
 
-pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let friend = desk.enter("friend").await;
-    desk.connect(&friend, &coder).await;
-    let first = desk.say(&coder, &writer, "Loop", "first").await.answer;
-    let task = desk.give(&coder, &writer, "Loop").await;
-    desk.set_task_state(&writer, &task, TaskState::Working, None, at(2)).await.unwrap();
+pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    let friend = store.enter("friend").await;
+    store.connect(&friend, &coder).await;
+    let first = store.say(&coder, &writer, "Loop", "first").await.answer;
+    let task = store.give(&coder, &writer, "Loop").await;
+    store.set_task_state(&writer, &task, TaskState::Working, None, at(2)).await.unwrap();
     let session = first.session_id.clone();
-    let ended = desk.end_session(&ann, &session, at(3)).await.unwrap();
+    let ended = store.end_session(&ann, &session, at(3)).await.unwrap();
     assert_eq!((ended.answer.ended_by.as_str(), ended.answer.subject.as_str()), ("ann", "Loop"));
-    let again = desk.end_session(&ann, &session, at(4)).await.unwrap();
+    let again = store.end_session(&ann, &session, at(4)).await.unwrap();
     assert_eq!((again.answer, again.entries.len()), (ended.answer, 0), "again is nothing new");
     for (from, to) in [(&coder, &writer), (&writer, &coder)] {
         let by_subject = Draft::text(to.name.clone(), " LOOP", "more");
@@ -152,74 +152,74 @@ pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(desk: TestSto
         let reply = Draft { reply_to: Some(first.message_id.clone()), ..Draft::text(to.name.clone(), "x", "more") };
         let task = Draft { kind: Kind::Task, ..by_subject.clone() };
         for draft in [by_subject, within, reply, task] {
-            let refused = desk.send(from, draft, at(5)).await.unwrap_err();
+            let refused = store.send(from, draft, at(5)).await.unwrap_err();
             assert_eq!(refused.code(), Code::Gone);
             assert!(refused.detail().contains("ann ended") && refused.detail().contains("new subject"), "{refused}");
         }
-        desk.say(from, to, "Something else", "goes on").await;
+        store.say(from, to, "Something else", "goes on").await;
     }
     // The open task in it is canceled, and both know by whom.
     for side in [&coder, &writer] {
-        let task = desk.task(side, &task).await.unwrap();
+        let task = store.task(side, &task).await.unwrap();
         assert_eq!((task.state, task.canceled_by), (TaskState::Failed, Some(ann.name.clone())));
     }
-    assert_eq!(code(desk.set_task_state(&writer, &task, TaskState::Completed, None, at(5)).await), Code::IllegalMove);
+    assert_eq!(code(store.set_task_state(&writer, &task, TaskState::Completed, None, at(5)).await), Code::IllegalMove);
     for told in [&coder, &writer, &ann] {
-        let acts = desk.acts(told).await;
+        let acts = store.acts(told).await;
         assert!(matches!(&acts[0], (by, Act::TaskCanceled { .. }) if by == "ann"), "{acts:?}");
         let end = Act::SessionEnded { session_id: session.clone(), subject: "Loop".into() };
         assert_eq!(acts[1..], [("ann".to_owned(), end)], "{}", told.name);
     }
     // One side is enough.
-    let abroad = desk.say(&coder, &friend, "Plan", "hi").await.answer.session_id;
-    desk.end_session(&ann, &abroad, at(6)).await.unwrap();
-    assert_eq!(code(desk.send(&friend, Draft::text(coder.name.clone(), "Plan", "x"), at(7)).await), Code::Gone);
-    assert_eq!(desk.acts(&friend).await.len(), 1);
+    let abroad = store.say(&coder, &friend, "Plan", "hi").await.answer.session_id;
+    store.end_session(&ann, &abroad, at(6)).await.unwrap();
+    assert_eq!(code(store.send(&friend, Draft::text(coder.name.clone(), "Plan", "x"), at(7)).await), Code::Gone);
+    assert_eq!(store.acts(&friend).await.len(), 1);
     // What was said stays readable.
-    assert!(desk.texts(&writer, &session, 10).await.contains(&"first".to_owned()));
+    assert!(store.texts(&writer, &session, 10).await.contains(&"first".to_owned()));
 }
 
-pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
-    desk.connect(&friend, &coder).await;
+pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
+    store.connect(&friend, &coder).await;
     for (owner, member, group) in [(&coder, &friend, "ours"), (&friend, &coder, "theirs")] {
-        desk.create_group(owner, &name(group), at(1)).await.unwrap();
-        desk.invite_to_group(owner, &name(group), &member.name, at(1)).await.unwrap();
-        desk.join_group(member, &name(group), true).await.unwrap();
+        store.create_group(owner, &name(group), at(1)).await.unwrap();
+        store.invite_to_group(owner, &name(group), &member.name, at(1)).await.unwrap();
+        store.join_group(member, &name(group), true).await.unwrap();
     }
     let chat = |from: &Agent, group: &str| {
-        let (desk, from, draft) = (desk.clone(), from.clone(), Draft::text(name(group), "Chat", "hi"));
-        async move { desk.send(&from, draft, at(2)).await.map(|sent| sent.answer.session_id) }
+        let (store, from, draft) = (store.clone(), from.clone(), Draft::text(name(group), "Chat", "hi"));
+        async move { store.send(&from, draft, at(2)).await.map(|sent| sent.answer.session_id) }
     };
     let (ours, theirs) = (chat(&coder, "ours").await.unwrap(), chat(&coder, "theirs").await.unwrap());
-    assert_eq!(code(desk.end_session(&ann, &theirs, at(3)).await), Code::Forbidden, "another's group");
+    assert_eq!(code(store.end_session(&ann, &theirs, at(3)).await), Code::Forbidden, "another's group");
     assert!(chat(&friend, "theirs").await.is_ok());
-    desk.end_session(&ann, &ours, at(3)).await.unwrap();
+    store.end_session(&ann, &ours, at(3)).await.unwrap();
     for from in [&coder, &friend] {
         assert_eq!(code(chat(from, "ours").await), Code::Gone);
-        assert_eq!(desk.acts(from).await.len(), 1);
+        assert_eq!(store.acts(from).await.len(), 1);
     }
 }
 
-pub async fn after_a_conversation_was_ended_no_send_gets_through(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+pub async fn after_a_conversation_was_ended_no_send_gets_through(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     for round in 0..8 {
         let subject = format!("Loop {round}");
-        let session = desk.say(&coder, &writer, &subject, "first").await.answer.session_id;
+        let session = store.say(&coder, &writer, &subject, "first").await.answer.session_id;
         let sends = at_once(16, |n| {
-            let (desk, subject) = (desk.clone(), subject.clone());
+            let (store, subject) = (store.clone(), subject.clone());
             let (from, to) = if n % 2 == 0 { (coder.clone(), writer.clone()) } else { (writer.clone(), coder.clone()) };
             let (ann, session) = (ann.clone(), session.clone());
             async move {
                 if n % 8 == 7 {
                     // Two browsers of the person at once.
-                    return desk.end_session(&ann, &session, at(2)).await.map(|ended| ended.entries.len());
+                    return store.end_session(&ann, &session, at(2)).await.map(|ended| ended.entries.len());
                 }
                 let kind = if n % 3 == 0 { Kind::Task } else { Kind::Message };
                 let draft = Draft { kind, ..Draft::text(to.name.clone(), &subject, "more") };
-                desk.send(&from, draft, at(2)).await.map(|_| 0)
+                store.send(&from, draft, at(2)).await.map(|_| 0)
             }
         });
         let answers = sends.await;
@@ -228,50 +228,50 @@ pub async fn after_a_conversation_was_ended_no_send_gets_through(desk: TestStore
         let refused = answers.into_iter().filter_map(Result::err).all(|error| error.code() == Code::Gone);
         assert!(refused, "a send is accepted or told why");
         let open = TaskFilter { open: true, ..TaskFilter::default() };
-        assert_eq!(desk.tasks(&coder, open, 100).await.unwrap(), [], "no task stays open in it");
+        assert_eq!(store.tasks(&coder, open, 100).await.unwrap(), [], "no task stays open in it");
     }
 }
 
-pub async fn a_canceled_task_says_who_did_it_to_both_sides(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let friend = desk.enter("friend").await;
-    desk.connect(&friend, &coder).await;
+pub async fn a_canceled_task_says_who_did_it_to_both_sides(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    let friend = store.enter("friend").await;
+    store.connect(&friend, &coder).await;
     for (owner, assignee, started) in [(&coder, &writer, true), (&friend, &coder, false), (&coder, &friend, true)] {
-        let id = desk.give(owner, assignee, "Build").await;
+        let id = store.give(owner, assignee, "Build").await;
         if started {
-            desk.set_task_state(assignee, &id, TaskState::Working, Some("half".into()), at(2)).await.unwrap();
+            store.set_task_state(assignee, &id, TaskState::Working, Some("half".into()), at(2)).await.unwrap();
         }
-        let heads = [desk.event_head(owner.key).await.unwrap(), desk.event_head(assignee.key).await.unwrap()];
-        let canceled = desk.cancel_task(&ann, &id, Some("not needed".into()), at(3)).await.unwrap();
+        let heads = [store.event_head(owner.key).await.unwrap(), store.event_head(assignee.key).await.unwrap()];
+        let canceled = store.cancel_task(&ann, &id, Some("not needed".into()), at(3)).await.unwrap();
         let ended = if started { TaskState::Failed } else { TaskState::Rejected };
         assert_eq!((canceled.answer.state, canceled.answer.canceled_by), (ended, Some(ann.name.clone())));
         for (side, head) in [owner, assignee].into_iter().zip(heads) {
-            let task = desk.task(side, &id).await.unwrap();
+            let task = store.task(side, &id).await.unwrap();
             assert_eq!(task.note.as_deref(), Some("canceled by ann: not needed"));
             assert_eq!(task.canceled_by, Some(ann.name.clone()), "by the office, not by words");
-            let mail = desk.came(side, head).await;
+            let mail = store.came(side, head).await;
             assert_eq!(mail, [(Kind::TaskUpdate, "canceled by ann: not needed".to_owned())], "{}", side.name);
-            assert_eq!(desk.acts(side).await.last().unwrap().0, "ann");
+            assert_eq!(store.acts(side).await.last().unwrap().0, "ann");
         }
-        let again = desk.cancel_task(&ann, &id, None, at(4)).await.unwrap();
+        let again = store.cancel_task(&ann, &id, None, at(4)).await.unwrap();
         assert_eq!((again.answer.note.as_deref(), again.entries.len()), (Some("canceled by ann: not needed"), 0));
     }
-    let done = desk.give(&coder, &writer, "Build").await;
-    desk.set_task_state(&writer, &done, TaskState::Completed, None, at(5)).await.unwrap();
-    let refused = desk.cancel_task(&ann, &done, None, at(6)).await.unwrap_err();
+    let done = store.give(&coder, &writer, "Build").await;
+    store.set_task_state(&writer, &done, TaskState::Completed, None, at(5)).await.unwrap();
+    let refused = store.cancel_task(&ann, &done, None, at(6)).await.unwrap_err();
     assert_eq!(refused.code(), Code::IllegalMove);
     // A repeat under its key is the same, whatever happened since.
-    let id = desk.give(&coder, &writer, "Again").await;
+    let id = store.give(&coder, &writer, "Again").await;
     let under = |person: &Agent| person.clone().under(Some(Once::new("k".into(), "cancel", &"k").unwrap()));
-    let first = desk.cancel_task(&under(&ann), &id, None, at(7)).await.unwrap().answer;
-    assert_eq!(desk.cancel_task(&under(&ann), &id, None, at(8)).await.unwrap().answer, first);
+    let first = store.cancel_task(&under(&ann), &id, None, at(7)).await.unwrap().answer;
+    assert_eq!(store.cancel_task(&under(&ann), &id, None, at(8)).await.unwrap().answer, first);
 }
 
-pub async fn a_reassigned_task_is_new_mail_with_the_original_text(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
+pub async fn a_reassigned_task_is_new_mail_with_the_original_text(store: TestStore) {
+    let ann = store.household_of("ann").await;
     let (coder, writer, tester) =
-        (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
+        (store.join("coder", OWNER).await, store.join("writer", OWNER).await, store.join("tester", OWNER).await);
     let callback = Callback { channel: Some("chat".into()), session_id: Some("s".into()), ..Callback::default() };
     let draft = Draft {
         kind: Kind::Task,
@@ -280,208 +280,208 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(desk: TestStor
         priority: amb_core::Priority::High,
         ..Draft::text(writer.name.clone(), "Build", "build the parser")
     };
-    let id = desk.send(&coder, draft, at(1)).await.unwrap().answer.task.unwrap().id;
-    desk.set_task_state(&writer, &id, TaskState::Working, Some("half".into()), at(2)).await.unwrap();
-    let heads = [desk.event_head(writer.key).await.unwrap(), desk.event_head(tester.key).await.unwrap()];
-    let moved = desk.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
+    let id = store.send(&coder, draft, at(1)).await.unwrap().answer.task.unwrap().id;
+    store.set_task_state(&writer, &id, TaskState::Working, Some("half".into()), at(2)).await.unwrap();
+    let heads = [store.event_head(writer.key).await.unwrap(), store.event_head(tester.key).await.unwrap()];
+    let moved = store.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
     assert_eq!((moved.answer.assignee.as_str(), moved.answer.state), ("tester", TaskState::Pending));
     assert_eq!((moved.answer.id.clone(), moved.answer.deadline), (id.clone(), Some(at(10))));
-    let again = desk.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
+    let again = store.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
     assert_eq!((again.answer, again.entries.len()), (moved.answer.clone(), 0), "again is nothing new");
     // The one that had it is told to stop, and can do nothing more to it.
-    let told = desk.came(&writer, heads[0]).await;
+    let told = store.came(&writer, heads[0]).await;
     assert_eq!(told, [(Kind::TaskUpdate, "ann gave this task to tester; stop working on it".to_owned())]);
-    assert_eq!(code(desk.set_task_state(&writer, &id, TaskState::Completed, None, at(4)).await), Code::NotFound);
+    assert_eq!(code(store.set_task_state(&writer, &id, TaskState::Completed, None, at(4)).await), Code::NotFound);
     // The new one has it as mail of its owner's; the pushed entries are those of the log.
-    let entries = desk.events(tester.key, heads[1], 10).await.unwrap();
+    let entries = store.events(tester.key, heads[1], 10).await.unwrap();
     let Event::NewMessage(mail) = &entries[0].event else { panic!("{entries:?}") };
     assert_eq!((mail.from_agent.as_str(), mail.content.as_str()), ("coder", "build the parser"));
     assert_eq!((mail.kind.clone(), mail.priority), (Kind::Task, amb_core::Priority::High));
     assert_eq!(mail.task.as_ref().map(|task| (&task.id, task.state)), Some((&id, TaskState::Pending)));
     assert!(moved.entries.iter().any(|one| one.agent == tester.key && one.entry == entries[0]));
     assert_eq!(moved.answer.message_id, mail.message_id);
-    let claimed = desk.claim(&tester, all(), at(4)).await.unwrap().answer;
+    let claimed = store.claim(&tester, all(), at(4)).await.unwrap().answer;
     assert_eq!((claimed.len(), claimed[0].callback.as_ref()), (1, None), "a callback is its owner's alone");
     // All four know who did it.
     for side in [&coder, &writer, &tester, &ann] {
-        let acts = desk.acts(side).await;
+        let acts = store.acts(side).await;
         let [(by, Act::TaskReassigned { from, task })] = acts.as_slice() else { panic!("{acts:?}") };
         assert_eq!((by.as_str(), from, &task.assignee), ("ann", &writer.name, &tester.name));
         assert_eq!(task.callback.is_some(), side.name == coder.name);
     }
     // It goes on as any task, and its owner's callback is there.
-    let head = desk.event_head(coder.key).await.unwrap();
-    desk.set_task_state(&tester, &id, TaskState::Completed, Some("built".into()), at(5)).await.unwrap();
-    assert_eq!(desk.came(&coder, head).await, [(Kind::TaskUpdate, "built".to_owned())]);
-    let task = desk.task(&coder, &id).await.unwrap();
+    let head = store.event_head(coder.key).await.unwrap();
+    store.set_task_state(&tester, &id, TaskState::Completed, Some("built".into()), at(5)).await.unwrap();
+    assert_eq!(store.came(&coder, head).await, [(Kind::TaskUpdate, "built".to_owned())]);
+    let task = store.task(&coder, &id).await.unwrap();
     assert_eq!((task.state, task.callback), (TaskState::Completed, Some(callback)));
     // What is passed on from the new message is a piece of the task.
-    let id = desk.give(&coder, &writer, "Big").await;
-    let message = desk.reassign_task(&ann, &id, &tester.name, at(6)).await.unwrap().answer.message_id;
+    let id = store.give(&coder, &writer, "Big").await;
+    let message = store.reassign_task(&ann, &id, &tester.name, at(6)).await.unwrap().answer.message_id;
     let piece =
         Draft { kind: Kind::Task, relay_of: Some(message), ..Draft::text(writer.name.clone(), "A piece", "of it") };
-    let piece = desk.send(&tester, piece, at(7)).await.unwrap().answer.task.unwrap().id;
-    assert_eq!(desk.task(&tester, &piece).await.unwrap().parent, Some(id));
+    let piece = store.send(&tester, piece, at(7)).await.unwrap().answer.task.unwrap().id;
+    assert_eq!(store.task(&tester, &piece).await.unwrap().parent, Some(id));
 }
 
-pub async fn a_task_moves_only_to_who_can_have_it(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
+pub async fn a_task_moves_only_to_who_can_have_it(store: TestStore) {
+    let ann = store.household_of("ann").await;
     let (coder, writer, tester) =
-        (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
-    let friend = desk.enter("friend").await;
-    desk.connect(&friend, &coder).await;
-    let id = desk.give(&coder, &writer, "Build").await;
-    assert_eq!(code(desk.reassign_task(&ann, &id, &coder.name, at(2)).await), Code::Conflict, "it gave it itself");
+        (store.join("coder", OWNER).await, store.join("writer", OWNER).await, store.join("tester", OWNER).await);
+    let friend = store.enter("friend").await;
+    store.connect(&friend, &coder).await;
+    let id = store.give(&coder, &writer, "Build").await;
+    assert_eq!(code(store.reassign_task(&ann, &id, &coder.name, at(2)).await), Code::Conflict, "it gave it itself");
     // The friend may write to coder alone.
-    let theirs = desk.give(&friend, &coder, "Build").await;
-    let refused = desk.reassign_task(&ann, &theirs, &writer.name, at(2)).await.unwrap_err();
+    let theirs = store.give(&friend, &coder, "Build").await;
+    let refused = store.reassign_task(&ann, &theirs, &writer.name, at(2)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Conflict);
     assert!(refused.detail().contains("friend") && refused.detail().contains("writer"), "{refused}");
     let patch = ProfilePatch { max_concurrent_tasks: Some(0), ..ProfilePatch::default() };
-    desk.update_profile(&tester, patch, at(2)).await.unwrap();
-    assert_eq!(code(desk.reassign_task(&ann, &id, &tester.name, at(2)).await), Code::Conflict, "its quota is full");
+    store.update_profile(&tester, patch, at(2)).await.unwrap();
+    assert_eq!(code(store.reassign_task(&ann, &id, &tester.name, at(2)).await), Code::Conflict, "its quota is full");
     // The person can take it over.
-    let moved = desk.reassign_task(&ann, &id, &ann.name, at(3)).await.unwrap().answer;
+    let moved = store.reassign_task(&ann, &id, &ann.name, at(3)).await.unwrap().answer;
     assert_eq!(moved.assignee, ann.name);
-    desk.set_task_state(&ann, &id, TaskState::Completed, None, at(4)).await.unwrap();
-    assert_eq!(code(desk.reassign_task(&ann, &id, &writer.name, at(5)).await), Code::IllegalMove);
+    store.set_task_state(&ann, &id, TaskState::Completed, None, at(4)).await.unwrap();
+    assert_eq!(code(store.reassign_task(&ann, &id, &writer.name, at(5)).await), Code::IllegalMove);
     // A deadline that has passed is in nobody's way.
     let late = Draft { kind: Kind::Task, deadline: Some(at(10)), ..Draft::text(writer.name.clone(), "Late", "do it") };
-    let late = desk.send(&coder, late, at(6)).await.unwrap().answer.task.unwrap().id;
-    desk.sweep_overdue(at(11)).await.unwrap();
-    let moved = desk.reassign_task(&ann, &late, &ann.name, at(12)).await.unwrap().answer;
+    let late = store.send(&coder, late, at(6)).await.unwrap().answer.task.unwrap().id;
+    store.sweep_overdue(at(11)).await.unwrap();
+    let moved = store.reassign_task(&ann, &late, &ann.name, at(12)).await.unwrap().answer;
     assert_eq!((moved.deadline, moved.overdue), (None, false));
-    desk.set_task_state(&ann, &late, TaskState::Completed, None, at(13)).await.unwrap();
+    store.set_task_state(&ann, &late, TaskState::Completed, None, at(13)).await.unwrap();
     // The conversation that it would go to was ended.
-    let ended = desk.say(&coder, &ann, "Ended", "x").await.answer.session_id;
-    desk.end_session(&ann, &ended, at(14)).await.unwrap();
-    let id = desk.give(&coder, &writer, "Ended").await;
-    assert_eq!(code(desk.reassign_task(&ann, &id, &ann.name, at(15)).await), Code::Gone);
-    assert_eq!(desk.task(&writer, &id).await.unwrap().state, TaskState::Pending, "nothing of it happened");
+    let ended = store.say(&coder, &ann, "Ended", "x").await.answer.session_id;
+    store.end_session(&ann, &ended, at(14)).await.unwrap();
+    let id = store.give(&coder, &writer, "Ended").await;
+    assert_eq!(code(store.reassign_task(&ann, &id, &ann.name, at(15)).await), Code::Gone);
+    assert_eq!(store.task(&writer, &id).await.unwrap().state, TaskState::Pending, "nothing of it happened");
 }
 
-pub async fn a_task_of_a_strangers_is_given_on_within_bounds(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
-    let friend = desk.enter("friend").await;
-    desk.connect(&friend, &coder).await;
-    desk.connect(&friend, &writer).await;
+pub async fn a_task_of_a_strangers_is_given_on_within_bounds(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    let friend = store.enter("friend").await;
+    store.connect(&friend, &coder).await;
+    store.connect(&friend, &writer).await;
     // Its owner pays for what it said, and no more than its quota.
-    let id = desk.give(&friend, &coder, "Build").await;
-    let used = async || desk.profile(&friend, at(1)).await.unwrap().usage.messages;
+    let id = store.give(&friend, &coder, "Build").await;
+    let used = async || store.profile(&friend, at(1)).await.unwrap().usage.messages;
     let before = used().await;
-    desk.set_quotas(amb_core::Quotas { agent_messages: Some(before), ..amb_core::Quotas::NONE });
-    let head = desk.event_head(coder.key).await.unwrap();
-    assert_eq!(code(desk.reassign_task(&ann, &id, &writer.name, at(2)).await), Code::OverQuota);
-    assert_eq!((used().await, desk.event_head(coder.key).await.unwrap()), (before, head), "nothing of it happened");
-    desk.set_quotas(amb_core::Quotas::NONE);
+    store.set_quotas(amb_core::Quotas { agent_messages: Some(before), ..amb_core::Quotas::NONE });
+    let head = store.event_head(coder.key).await.unwrap();
+    assert_eq!(code(store.reassign_task(&ann, &id, &writer.name, at(2)).await), Code::OverQuota);
+    assert_eq!((used().await, store.event_head(coder.key).await.unwrap()), (before, head), "nothing of it happened");
+    store.set_quotas(amb_core::Quotas::NONE);
     // And not for ever.
     for round in 0..MAX_REASSIGNMENTS {
         let to = if round % 2 == 0 { &writer } else { &coder };
-        let moved = desk.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap().answer;
+        let moved = store.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap().answer;
         assert_eq!(moved.assignee, to.name);
-        desk.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap();
+        store.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap();
     }
     let after = used().await;
-    let refused = desk.reassign_task(&ann, &id, &writer.name, at(4)).await.unwrap_err();
+    let refused = store.reassign_task(&ann, &id, &writer.name, at(4)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Conflict);
     assert!(refused.detail().contains("cancel it"), "{refused}");
     assert_eq!((used().await, after), (after, before + 2 * u64::from(MAX_REASSIGNMENTS)), "a copy and an update each");
-    desk.cancel_task(&ann, &id, None, at(5)).await.unwrap();
+    store.cancel_task(&ann, &id, None, at(5)).await.unwrap();
 }
 
-pub async fn a_task_ends_in_one_way_however_many_act_at_once(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
+pub async fn a_task_ends_in_one_way_however_many_act_at_once(store: TestStore) {
+    let ann = store.household_of("ann").await;
     let (coder, writer, tester) =
-        (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await, desk.join("tester", OWNER).await);
+        (store.join("coder", OWNER).await, store.join("writer", OWNER).await, store.join("tester", OWNER).await);
     for round in 0..12 {
-        let id = desk.give(&coder, &writer, &format!("Build {round}")).await;
-        let head = desk.event_head(coder.key).await.unwrap();
+        let id = store.give(&coder, &writer, &format!("Build {round}")).await;
+        let head = store.event_head(coder.key).await.unwrap();
         let acted = at_once(6, |n| {
-            let (desk, id) = (desk.clone(), id.clone());
+            let (store, id) = (store.clone(), id.clone());
             let (ann, writer, tester) = (ann.clone(), writer.clone(), tester.clone());
             async move {
                 match n % 3 {
-                    0 => desk.cancel_task(&ann, &id, None, at(2)).await,
-                    1 => desk.set_task_state(&writer, &id, TaskState::Completed, Some("done".into()), at(2)).await,
-                    _ => desk.reassign_task(&ann, &id, &tester.name, at(2)).await,
+                    0 => store.cancel_task(&ann, &id, None, at(2)).await,
+                    1 => store.set_task_state(&writer, &id, TaskState::Completed, Some("done".into()), at(2)).await,
+                    _ => store.reassign_task(&ann, &id, &tester.name, at(2)).await,
                 }
             }
         });
         for error in acted.await.into_iter().filter_map(Result::err) {
             assert!(matches!(error.code(), Code::IllegalMove | Code::NotFound), "{error}");
         }
-        let task = desk.task(&coder, &id).await.unwrap();
+        let task = store.task(&coder, &id).await.unwrap();
         let canceled = task.canceled_by.is_some();
         assert_eq!(canceled, matches!(task.state, TaskState::Failed | TaskState::Rejected), "{task:?}");
         assert!(canceled || task.state == TaskState::Completed, "{task:?}");
         // Its owner heard of one end.
-        let heard = desk.came(&coder, head).await;
+        let heard = store.came(&coder, head).await;
         let ends = heard.iter().filter(|(_, text)| text == "done" || text.starts_with("canceled")).count();
         assert_eq!(ends, 1, "{heard:?}");
     }
 }
 
-pub async fn nothing_is_claimed_after_a_pause_was_answered(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let coder = desk.join("coder", OWNER).await;
+pub async fn nothing_is_claimed_after_a_pause_was_answered(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let coder = store.join("coder", OWNER).await;
     for round in 0..8 {
         for _ in 0..20 {
-            desk.say(&ann, &coder, "Plan", "x").await;
+            store.say(&ann, &coder, "Plan", "x").await;
         }
         let claims = at_once(9, |n| {
-            let (desk, ann, coder) = (desk.clone(), ann.clone(), coder.clone());
+            let (store, ann, coder) = (store.clone(), ann.clone(), coder.clone());
             async move {
                 if n == 4 {
-                    desk.set_paused(&ann, &coder.name, true, at(round)).await.unwrap();
-                    return desk.claim(&coder, all(), at(round)).await.unwrap().answer.len();
+                    store.set_paused(&ann, &coder.name, true, at(round)).await.unwrap();
+                    return store.claim(&coder, all(), at(round)).await.unwrap().answer.len();
                 }
-                desk.claim(&coder, ClaimRequest::default(), at(round)).await.unwrap().answer.len()
+                store.claim(&coder, ClaimRequest::default(), at(round)).await.unwrap().answer.len()
             }
         });
         assert_eq!(claims.await[4], 0, "what is asked after the answer gets nothing");
-        desk.set_paused(&ann, &coder.name, false, at(round)).await.unwrap();
+        store.set_paused(&ann, &coder.name, false, at(round)).await.unwrap();
     }
 }
 
-pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
+pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     let key = |text: &str| NewKey { hash: KeyHash::of(text), prefix: "amb_new0".into() };
     let refused = [
-        code(desk.renew_key(&coder, &coder.name, key("a"), at(1)).await),
-        code(desk.renew_key(&ann, &friend.name, key("b"), at(1)).await),
-        code(desk.renew_key(&ann, &ann.name, key("c"), at(1)).await),
+        code(store.renew_key(&coder, &coder.name, key("a"), at(1)).await),
+        code(store.renew_key(&ann, &friend.name, key("b"), at(1)).await),
+        code(store.renew_key(&ann, &ann.name, key("c"), at(1)).await),
     ];
     assert_eq!(refused, [Code::Forbidden, Code::NotFound, Code::NotFound]);
-    let renewed = desk.renew_key(&ann, &name("CODER"), key("new"), at(2)).await.unwrap();
+    let renewed = store.renew_key(&ann, &name("CODER"), key("new"), at(2)).await.unwrap();
     assert_eq!((renewed.answer.key, renewed.entries.len()), (coder.key, 2), "both are told");
-    assert_eq!(desk.agent_by_key_hash(hash_of("coder"), at(2)).await.unwrap(), None);
-    assert_eq!(desk.agent_by_key_hash(KeyHash::of("new"), at(2)).await.unwrap(), Some(coder.clone()));
+    assert_eq!(store.agent_by_key_hash(hash_of("coder"), at(2)).await.unwrap(), None);
+    assert_eq!(store.agent_by_key_hash(KeyHash::of("new"), at(2)).await.unwrap(), Some(coder.clone()));
     // While it leaves, it is a member with a new key in its log, or a stranger with its own.
     for round in 0..8 {
-        let agent = desk.join(&format!("round-{round}"), OWNER).await;
+        let agent = store.join(&format!("round-{round}"), OWNER).await;
         let new = format!("round {round}");
         let acted = at_once(2, |n| {
-            let (desk, ann, agent, key) = (desk.clone(), ann.clone(), agent.clone(), key(&new));
+            let (store, ann, agent, key) = (store.clone(), ann.clone(), agent.clone(), key(&new));
             async move {
                 match n {
-                    0 => desk.leave_household(&agent, &agent.name, at(3)).await.is_ok(),
-                    _ => desk.renew_key(&ann, &agent.name, key, at(3)).await.is_ok(),
+                    0 => store.leave_household(&agent, &agent.name, at(3)).await.is_ok(),
+                    _ => store.renew_key(&ann, &agent.name, key, at(3)).await.is_ok(),
                 }
             }
         });
         let renewed = acted.await[1];
-        let told = desk.acts(&agent).await.len();
+        let told = store.acts(&agent).await.len();
         assert_eq!((told == 1, told <= 1), (renewed, true));
-        let works = desk.agent_by_key_hash(KeyHash::of(&new), at(4)).await.unwrap().is_some();
+        let works = store.agent_by_key_hash(KeyHash::of(&new), at(4)).await.unwrap().is_some();
         assert_eq!(works, renewed);
     }
 }
 
-pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(desk: TestStore) {
-    let ann = desk.household_of("ann").await;
-    let (coder, friend) = (desk.join("coder", OWNER).await, desk.enter("friend").await);
+pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     let change = |change| ConnectionDecision::Change { peer: friend.name.clone(), change };
     let act = |did| Act::Connection { agent: coder.name.clone(), with: friend.name.clone(), did };
     let told = |written: &Written<AgentName>| -> Vec<AgentKey> {
@@ -489,7 +489,7 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(desk: 
         acts.map(|one| one.agent).collect()
     };
     let mut wanted = Vec::new();
-    let asked = desk.request_connection(&friend, Ask::new(coder.name.clone(), None), at(1)).await.unwrap().answer;
+    let asked = store.request_connection(&friend, Ask::new(coder.name.clone(), None), at(1)).await.unwrap().answer;
     let approve = ConnectionDecision::Approve { code: asked.verification_code };
     let decisions = [
         (approve, ConnectionAct::Approved),
@@ -499,7 +499,7 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(desk: 
         (change(ConnectionChange::Unblock), ConnectionAct::Unblocked),
     ];
     for (decision, did) in decisions {
-        let done = desk.decide_connection(&ann, &coder.name, decision, at(2)).await.unwrap();
+        let done = store.decide_connection(&ann, &coder.name, decision, at(2)).await.unwrap();
         assert_eq!(done.answer, friend.name, "{did:?}");
         let mut agents = told(&done);
         agents.sort_unstable();
@@ -508,33 +508,34 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(desk: 
         assert_eq!(agents, both, "{did:?}");
         wanted.push(("ann".to_owned(), act(did)));
     }
-    desk.request_connection(&friend, Ask::new(coder.name.clone(), None), at(3)).await.unwrap();
-    desk.decide_connection(&ann, &coder.name, change(ConnectionChange::Reject), at(4)).await.unwrap();
+    store.request_connection(&friend, Ask::new(coder.name.clone(), None), at(3)).await.unwrap();
+    store.decide_connection(&ann, &coder.name, change(ConnectionChange::Reject), at(4)).await.unwrap();
     wanted.push(("ann".to_owned(), act(ConnectionAct::Rejected)));
-    desk.renew_key(&ann, &coder.name, new_key("renewed", "amb_rene"), at(5)).await.unwrap();
+    store.renew_key(&ann, &coder.name, new_key("renewed", "amb_rene"), at(5)).await.unwrap();
     wanted.push(("ann".to_owned(), Act::KeyRenewed { agent: coder.name.clone() }));
-    assert!(desk.agent_by_key_hash(hash_of("coder"), at(6)).await.unwrap().is_none());
-    let known = desk.agent_by_key_hash(KeyHash::of("renewed"), at(6)).await.unwrap().unwrap();
+    assert!(store.agent_by_key_hash(hash_of("coder"), at(6)).await.unwrap().is_none());
+    let known = store.agent_by_key_hash(KeyHash::of("renewed"), at(6)).await.unwrap().unwrap();
     assert_eq!(known.key, coder.key);
     // What was refused is told to nobody.
     let refused = [
-        code(desk.decide_connection(&ann, &coder.name, change(ConnectionChange::Revoke), at(7)).await),
+        code(store.decide_connection(&ann, &coder.name, change(ConnectionChange::Revoke), at(7)).await),
         code(
-            desk.decide_connection(&ann, &coder.name, ConnectionDecision::Approve { code: "XX-000".into() }, at(7))
+            store
+                .decide_connection(&ann, &coder.name, ConnectionDecision::Approve { code: "XX-000".into() }, at(7))
                 .await,
         ),
-        code(desk.decide_connection(&ann, &friend.name, change(ConnectionChange::Block), at(7)).await),
-        code(desk.renew_key(&ann, &friend.name, new_key("x", "amb_x"), at(7)).await),
+        code(store.decide_connection(&ann, &friend.name, change(ConnectionChange::Block), at(7)).await),
+        code(store.renew_key(&ann, &friend.name, new_key("x", "amb_x"), at(7)).await),
     ];
     assert_eq!(refused, [Code::NotFound; 4]);
     for nobody in [&coder, &friend] {
         let refused = [
-            code(desk.decide_connection(nobody, &coder.name, change(ConnectionChange::Block), at(7)).await),
-            code(desk.renew_key(nobody, &coder.name, new_key("x", "amb_x"), at(7)).await),
+            code(store.decide_connection(nobody, &coder.name, change(ConnectionChange::Block), at(7)).await),
+            code(store.renew_key(nobody, &coder.name, new_key("x", "amb_x"), at(7)).await),
         ];
         assert_eq!(refused, [Code::Forbidden; 2], "{}", nobody.name);
     }
-    assert_eq!(desk.acts(&coder).await, wanted);
-    assert_eq!(desk.acts(&ann).await, wanted);
-    assert_eq!(desk.acts(&friend).await, [], "the other side is told of the connection alone");
+    assert_eq!(store.acts(&coder).await, wanted);
+    assert_eq!(store.acts(&ann).await, wanted);
+    assert_eq!(store.acts(&friend).await, [], "the other side is told of the connection alone");
 }
