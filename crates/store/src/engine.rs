@@ -13,7 +13,6 @@ use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use uuid::Uuid;
 
 pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
 pub(crate) use run::{read, write};
@@ -76,38 +75,6 @@ pub trait Db: Send {
 /// What is done with each row; `false` says that no more are wanted.
 pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row<'_>) -> Tried<bool> + Send);
 
-/// The delivery of a message to one agent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Delivery {
-    /// The message's row in SQLite, the number in the agent's log in PostgreSQL.
-    pub(crate) place: i64,
-    pub(crate) sender: i64,
-}
-
-/// What a recipient did with a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
-    /// It was handed to a process of the recipient's.
-    Delivered,
-    /// The recipient's client got a wake-up for it before it was read.
-    Rung,
-    /// It was read, which ends a claim.
-    Read,
-}
-
-/// A message for which a mark is new.
-#[derive(Debug)]
-pub struct Marked {
-    pub(crate) message: Uuid,
-    pub(crate) sender: i64,
-    pub(crate) created_at: Timestamp,
-    pub(crate) delivered_at: Option<Timestamp>,
-    pub(crate) read_at: Option<Timestamp>,
-    pub(crate) rung_at: Option<Timestamp>,
-}
-
-from_row!(Marked: message sender created_at delivered_at read_at rung_at);
-
 /// A transaction. The entries that it appends to logs are returned with the verb's result.
 #[async_trait]
 pub trait Tx: Db {
@@ -133,9 +100,9 @@ pub trait Tx: Db {
     /// The time for the message that is written next: later than that of a message that was written before it.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
 
-    /// Adds a message to a session between two, and to the log of one of them, whose mailbox is locked. Returns its place
+    /// Adds a message to a session between two, and to the log of one of them, whose mailbox is locked. Returns its number
     /// there.
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>>;
+    async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>>;
 
     /// Sends a message to an agent, as a send does.
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()>;
@@ -152,12 +119,11 @@ pub trait Tx: Db {
     /// Makes the mailbox of a new agent.
     async fn open_mailbox(&mut self, agent: i64) -> Tried<()>;
 
-    /// Adds a line at the end of a transcript, which is locked.
-    async fn add_line(&mut self, line: NewLine<'_>) -> Tried<()>;
+    /// The entry of this number was removed from an agent's log: no later entry gets its number.
+    async fn keep_floor(&mut self, agent: i64, number: i64) -> Tried<()>;
 
-    /// Marks those of an agent's deliveries that are not marked so yet, and returns them. The mailboxes of the agent and of
-    /// the senders are locked.
-    async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>>;
+    /// Removes messages from the index of words, where that is in this database. Else [`Engine::forget_words`] does it.
+    async fn remove_words(&mut self, messages: &[i64]) -> Tried<()>;
 
     /// Refuses what would be more than this sender, or the office, may store.
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()>;
@@ -170,6 +136,9 @@ pub trait Tx: Db {
 
     /// Agents have left their household.
     fn household_changed(&mut self);
+
+    /// What this agent is shown of its mail has changed, beside what was added to its logs and sessions.
+    fn view_changed(&mut self, agent: i64);
 
     /// This session was ended.
     fn session_changed(&mut self, session: i64);
@@ -192,17 +161,8 @@ pub enum Exclusive<'a> {
     Key(i64, &'a str),
     /// Claiming from the mailbox of this agent.
     Claims(i64),
-}
-
-/// A line about to be written.
-#[derive(Debug)]
-pub struct NewLine<'a> {
-    pub(crate) transcript: i64,
-    pub(crate) place: i64,
-    pub(crate) author: i64,
-    pub(crate) message_id: Option<&'a str>,
-    pub(crate) text: &'a str,
-    pub(crate) now: Timestamp,
+    /// Removing old mail: two that remove the same messages would wait for each other.
+    Removing,
 }
 
 /// Statements whose rows have a type.
@@ -323,6 +283,11 @@ pub trait Engine: Send + Sync {
 
     /// Sends a message, in a transaction that it may share with others. Returns when it is durable.
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>>;
+
+    /// Removes messages that are gone from the index of words, where that is a database of its own.
+    async fn forget_words(&self, _messages: Vec<i64>) -> Result<()> {
+        Ok(())
+    }
 
     /// What is stored, and the limits on that.
     fn account(&self) -> &Account;

@@ -9,16 +9,15 @@
 //!
 //! 1. Advisory locks, all held to the end of the transaction: of an idempotency key (by the hash of agent and key),
 //!    then of one of these: names, when an agent registers or a group is made (7461627); the claims from one mailbox
-//!    (7461628, agent); removing old mail (7461629, which is tried and not waited for).
+//!    (7461628, agent); removing old mail (7461629).
 //!    A household's row comes next: FOR SHARE by whoever joins it, FOR UPDATE by whoever takes a member out or adds a machine.
-//! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::Heads::lock`] or the batch of sends). The row of a
+//! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::LockedLogs::lock`] or the batch of sends). The row of a
 //!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its groups, its tasks, its
 //!    card, and what others share with it change only under it.
 //! 3. Sessions: those it makes, by pair and subject; then those it writes to, by id.
 //! 4. Whatever hangs on these: entries, tasks, connections, groups by id and then their members, transcripts, cards.
 //! 5. Rows of `usage`, by agent. A plain send takes its sender's row without the sender's mailbox, so nothing is waited for
-//!    behind them, but for the answer under an idempotency key, which is last. (A send to many that reaches groups writes their
-//!    sessions behind them: those it can wait for only with the sender's mailbox, which it holds.)
+//!    behind them, but for the answer under an idempotency key, which is last.
 //!
 //! Outside of this order: bringing the schema up to date holds an advisory lock of its connection, and nothing else of ours
 //! runs then; a database that was restored is noted in the row of the office, and then all mailboxes are locked, by agent
@@ -34,20 +33,14 @@
 //! events, and mail that was read. Behind these, removing counts in `usage` like everybody.
 
 mod batch;
-mod deliveries;
 mod engine;
 mod error;
-mod groups;
-mod keep;
 mod lineage;
 mod listen;
-mod messages;
 mod open;
-mod recipients;
 mod replicas;
 mod search;
 mod send_queue;
-mod tasks;
 mod tls;
 mod transact;
 mod verbs;

@@ -3,30 +3,22 @@
 //! One connection writes, on a thread of its own ([`writer`]), and syncs at each commit ([`disk`]); a few read-only connections
 //! read ([`readers`]). Another process on the same file is refused ([`lock`]).
 
-mod agents;
 mod backup;
 mod cache;
 mod checkpoint;
-mod deliveries;
 mod disk;
 mod disk_space;
 mod engine;
 mod error;
-mod groups;
 mod indexing;
-mod keep;
-mod keys;
 mod lock;
 mod log;
-mod messages;
-mod once;
 mod open;
 mod plans;
 mod readers;
 mod restore;
 mod search;
 mod send;
-mod sessions;
 mod usage;
 mod verbs;
 mod view_version;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::error::Result;
-use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::query::InboxPage;
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{
@@ -111,9 +111,4 @@ pub trait Store:
     /// Makes some of the mail that came since findable. Returns how many log entries were looked at; 0 when done. Indexing is no part
     /// of a send: let a background task call this until it returns 0.
     async fn index_mail(&self) -> Result<u64>;
-
-    /// Removes some of the messages that all recipients read before this moment, never the newest of a session or one that
-    /// brought a task that is not done. Looks at a few hundred after `from`; a round begins without it, and goes on with
-    /// the answer's `next` until there is none.
-    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed>;
 }

@@ -265,6 +265,11 @@ pub struct Crossing {
     pub hop: Hop,
 }
 
+/// A number in a log, of which none is negative.
+pub(crate) fn log_number(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
 /// The subject by which sessions are found: the same for `Plan` and ` plan`.
 pub fn fold_subject(subject: &str) -> String {
     subject.trim().to_lowercase()

@@ -164,7 +164,7 @@ async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     assert!(ended.success(), "{ended}");
 
     // In the middle of a page, each time: a row makes the database wait for a lock that we hold.
-    for (table, column) in [("messages", "seq"), ("entries", "number")] {
+    for (table, column) in [("messages", "id"), ("deliveries", "number")] {
         let held = database.wait_at(table, &format!("NEW.{column} = 3000")).await;
         kill_when_it_waits(amb(&arguments).spawn().unwrap(), &database).await;
         drop(held);
@@ -270,7 +270,9 @@ async fn after_numbers_were_put_forward_a_client_from_before_misses_nothing() {
     }
     let (remembered, _) = told_after(&office, &bob, &Value::from(0)).await;
     // The database was put back: what the client knows of did not happen.
-    database.run("DELETE FROM entries WHERE number > 1; UPDATE mailboxes SET head = 1").await;
+    database
+        .run("DELETE FROM deliveries WHERE number > 1; DELETE FROM events WHERE number > 1; UPDATE mailboxes SET head = 1")
+        .await;
     let forward = json(&["admin", "advance-cursors", "--database-url", &database.url()]).await;
     assert_eq!(forward["logs"], 2);
     for n in 0..3 {

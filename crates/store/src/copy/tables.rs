@@ -36,7 +36,7 @@ const fn table(name: &'static str, key: &'static [&'static str], columns: &'stat
 }
 
 /// All tables, those that others refer to first.
-pub(super) const TABLES: [Table; 21] = [
+pub(super) const TABLES: [Table; 20] = [
     table("households", &["id"], "id number, public_id id, created_at instant"),
     table(
         "household_tokens",
@@ -79,9 +79,9 @@ pub(super) const TABLES: [Table; 21] = [
     table("group_members", &["group_id", "agent_id"], "group_id number, agent_id number, joined flag"),
     Table {
         made: &[(
-            "last_seq",
-            Number,
-            "coalesce((SELECT max(m.id) FROM messages m WHERE m.session_id = sessions.id), 0)",
+            "last_at",
+            Instant,
+            "(SELECT m.created_at FROM messages m WHERE m.session_id = sessions.id ORDER BY m.id DESC LIMIT 1)",
         )],
         ..table(
             "sessions",
@@ -92,56 +92,20 @@ pub(super) const TABLES: [Table; 21] = [
         )
     },
     table("session_members", &["agent_id", "session_id"], "agent_id number, session_id number, unread number"),
-    Table {
-        from: "messages m JOIN sessions s ON s.id = m.session_id",
-        order: Some(("m.session_id, m.id", "session_id, seq")),
-        made: &[
-            ("session_id", Number, "m.session_id"),
-            ("seq", Number, "m.id"),
-            ("public_id", Id, "m.public_id"),
-            ("recipient_id", Number, "s.low_id + s.high_id - m.sender_id"),
-            (
-                "delivery_number",
-                Number,
-                "(SELECT d.number FROM deliveries d WHERE d.message_id = m.id AND s.group_id IS NULL)",
-            ),
-            ("created_at", Instant, "m.created_at"),
-        ],
-        ..table(
-            "messages",
-            &["m.id"],
-            "sender_id number, priority small, ttl small, kind text, trace text, reply_to id,
-             correlation_id text, task text, callback text, content text, parts text, metadata text",
-        )
-    },
-    Table {
-        order: Some(("agent_id, number", "agent_id, number")),
-        made: &[
-            ("session_id", Number, "(SELECT m.session_id FROM messages m WHERE m.id = message_id)"),
-            ("seq", Number, "message_id"),
-        ],
-        ..table(
-            "deliveries",
-            &["message_id", "agent_id"],
-            "agent_id number, number number, priority small, delivered_at instant, read_at instant,
-             lease_until instant, rung_at instant, from_person flag",
-        )
-    },
-    Table {
-        order: Some(("agent_id, number", "agent_id, number")),
-        ..table("events", &["id"], "agent_id number, number number, event text, at instant")
-    },
-    Table {
-        from: "deliveries d JOIN messages m ON m.id = d.message_id
-               JOIN sessions s ON s.id = m.session_id AND s.group_id IS NOT NULL",
-        order: Some(("m.public_id, d.agent_id", "message_public_id, agent_id")),
-        made: &[
-            ("message_public_id", Id, "m.public_id"),
-            ("agent_id", Number, "d.agent_id"),
-            ("number", Number, "d.number"),
-        ],
-        ..table("copies", &["d.message_id", "d.agent_id"], "")
-    },
+    table(
+        "messages",
+        &["id"],
+        "id number, public_id id, session_id number, sender_id number, created_at instant, priority small, ttl small,
+         kind text, trace text, reply_to id, correlation_id text, task text, callback text, content text, parts text,
+         metadata text",
+    ),
+    table(
+        "deliveries",
+        &["message_id", "agent_id"],
+        "message_id number, agent_id number, number number, priority small, delivered_at instant, read_at instant,
+         lease_until instant, rung_at instant, from_person flag",
+    ),
+    table("events", &["agent_id", "number"], "agent_id number, number number, event text, at instant"),
     table(
         "tasks",
         &["id"],
@@ -149,24 +113,13 @@ pub(super) const TABLES: [Table; 21] = [
          message_public_id id, session_public_id id, parent_id number, deadline instant, overdue flag,
          note text, callback text, canceled_by text, reassigned number, created_at instant, updated_at instant",
     ),
-    Table {
-        made: &[(
-            "last_seq",
-            Number,
-            "coalesce((SELECT max(l.id) & 4294967295 FROM transcript_lines l WHERE l.transcript_id = transcripts.id), 0)",
-        )],
-        ..table("transcripts", &["id"], "id number, key text, owner_id number, created_at instant")
-    },
+    table("transcripts", &["id"], "id number, key text, owner_id number, last_seq number, created_at instant"),
     table("transcript_access", &["transcript_id", "agent_id"], "transcript_id number, agent_id number, may_write flag"),
-    Table {
-        order: Some(("id", "transcript_id, seq")),
-        made: &[("seq", Number, "(id & 4294967295)")],
-        ..table(
-            "transcript_lines",
-            &["id"],
-            "transcript_id number, author_id number, message_id text, line text, created_at instant",
-        )
-    },
+    table(
+        "transcript_lines",
+        &["transcript_id", "seq"],
+        "transcript_id number, seq number, author_id number, message_id text, line text, created_at instant",
+    ),
     table("usage", &["agent_id"], "agent_id number, messages number, bytes number"),
     Table {
         order: Some(("agent_id, key", "agent_id, key COLLATE \"C\"")),
@@ -193,15 +146,6 @@ impl Table {
         match self.order {
             Some((here, there)) => (here.to_owned(), there.to_owned()),
             None => (self.key.join(", "), self.key.join(", ")),
-        }
-    }
-
-    /// The table of PostgreSQL, and which of its rows are these: a log is one table there.
-    pub(super) fn target(&self) -> (&'static str, &'static str) {
-        match self.name {
-            "deliveries" => ("entries", "WHERE event IS NULL"),
-            "events" => ("entries", "WHERE event IS NOT NULL"),
-            name => (name, ""),
         }
     }
 
@@ -256,8 +200,7 @@ impl Table {
             format!("coalesce('=' || {text}, '-')")
         });
         let row = values.collect::<Vec<_>>().join(" || chr(31) || ");
-        let (table, only) = self.target();
-        format!("SELECT {row} FROM {table} {only} ORDER BY {}", self.order().1)
+        format!("SELECT {row} FROM {} ORDER BY {}", self.name, self.order().1)
     }
 
     /// Writes rows that are a JSON array in $1.
@@ -275,7 +218,7 @@ impl Table {
             .collect();
         format!(
             "INSERT INTO {} ({}) SELECT {} FROM json_to_recordset($1::text::json) AS x ({})",
-            self.target().0,
+            self.name,
             names.join(", "),
             values.join(", "),
             types.join(", ")

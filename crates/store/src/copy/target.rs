@@ -80,8 +80,7 @@ impl Target {
 
     /// Removes a half copy.
     pub(super) async fn clear(&self) -> Result<()> {
-        let mut tables: Vec<&str> = TABLES.iter().map(|table| table.target().0).collect();
-        tables.dedup();
+        let tables: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
         let sql = format!(
             "TRUNCATE {}, search_words, search_cursors, dashboard_links, dashboard_browsers, wake_sessions; DROP TABLE copy_progress, copy_source",
             tables.join(", ")
@@ -113,9 +112,17 @@ impl Target {
 
     /// New rows get numbers after those that were copied.
     pub(super) async fn finish_rows(&self) -> Result<()> {
-        for table in
-            ["households", "household_tokens", "agents", "connections", "sessions", "tasks", "groups", "transcripts"]
-        {
+        for table in [
+            "households",
+            "household_tokens",
+            "agents",
+            "connections",
+            "sessions",
+            "messages",
+            "tasks",
+            "groups",
+            "transcripts",
+        ] {
             let sql = format!(
                 "SELECT setval(pg_get_serial_sequence('{table}', 'id'), greatest((SELECT max(id) FROM {table}), 1))"
             );

@@ -1,50 +1,41 @@
-//! Many messages in one transaction: two ways to the database and back, however many there are.
+//! Many messages in one transaction: two round trips, however many there are.
 //!
-//! First the transaction begins, the mailboxes are locked, and what decides about the messages is looked up under those locks.
-//! Then what they write is written, together with the commit. More ways are needed only by new sessions, replies, tasks and
-//! idempotency keys.
+//! First the transaction begins, the mailboxes are locked, and what decides about the messages is looked up under those locks
+//! ([`facts`]). Then every message is sent by the verb that SQLite uses too ([`send`]), from these facts into rows to write; and these
+//! are written, together with the commit. More round trips are needed only by new sessions, replies, tasks, groups and idempotency
+//! keys.
 
-mod answers;
-mod known;
+mod facts;
 
 use amb_core::doc::Sent;
-use amb_core::route::Hop;
-use amb_core::send::{Accepted, Place};
-use amb_core::stepping_in::check_open;
-use amb_core::task::RejectReason;
-use amb_core::{Entry, Event, TaskState};
-use deadpool_postgres::{GenericClient, Object};
+use amb_core::send::{Accepted, Place, Storage};
+use amb_core::{AgentName, Consent, Draft, Timestamp};
+use deadpool_postgres::{GenericClient, Object, Transaction};
+use uuid::Uuid;
 
-pub(super) use answers::{answer_before, remember, repeat};
-use known::{Known, Peer, Session};
+use facts::{Facts, Sides};
 
 use super::transact::InUse;
-use super::write::{Heads, NewTask, Pages, Retimed, To};
-use crate::StoreError;
+use super::write::{LockedLogs, NewRows, Retimed};
 use crate::columns::{Addressee, Columns};
 use crate::engine::Failed;
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, Placed, json};
-use crate::quota::Account;
-use crate::tasks::Update;
-use crate::types::{Agent, AgentKey, LogEntry};
+use crate::outgoing::{OutgoingMessage, Subject, no_session};
+use crate::quota::{Account, Stored};
+use crate::refusals;
+use crate::types::{Agent, Once};
+use crate::verbs::{NewTask, Outcome, ParentRow, SendTx, SessionRow, To, decide, send};
 
-/// What became of a message.
+/// What became of each message; `None` where no agent has the recipient's name. A group may.
+pub(super) type Outcomes = Vec<Result<Option<Outcome>>>;
+
+/// A transaction's facts, locks, and the rows that it is about to write.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// It was written.
-    Placed(Box<(OutgoingMessage, Placed)>),
-    /// Its idempotency key had been used for the same draft.
-    Repeat(Sent),
-    /// No agent has the recipient's name; a group may.
-    NoAgent(Box<OutgoingMessage>),
-}
-
-/// Messages that were decided about, and what they write.
-struct Decided {
-    known: Known,
-    pages: Pages,
-    outcomes: Vec<Result<Outcome>>,
+pub(super) struct Batch<'a> {
+    account: &'a Account,
+    facts: Facts,
+    pub(super) logs: LockedLogs,
+    pub(super) rows: NewRows,
 }
 
 /// Writes messages in a transaction of their own. Each has an outcome of its own; a failure of all is a failure of the
@@ -53,7 +44,7 @@ pub(super) async fn write(
     client: InUse,
     account: &Account,
     messages: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Failed> {
+) -> Result<Outcomes, Failed> {
     let written = write_and_commit(&client, account, messages).await;
     // A connection on which a transaction may be open is closed.
     if written.is_ok() || client.batch_execute("ROLLBACK").await.is_ok() {
@@ -66,215 +57,241 @@ async fn write_and_commit(
     client: &Object,
     account: &Account,
     messages: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Failed> {
-    let mut known = Known::default();
-    let begin = async { Ok::<_, Failed>(client.batch_execute("BEGIN").await?) };
-    let heads = known.lock(client, begin, messages).await?;
-    let mut decided = decide(client, account, known, heads, messages).await?;
-    if decided.is_mail_alone(messages) {
-        let retimed = decided.pages.write_mail_and_commit(client).await?;
-        decided.correct(&retimed);
+) -> Result<Outcomes, Failed> {
+    let mut batch = Batch::new(account);
+    let begin = async { Ok(client.batch_execute("BEGIN").await?) };
+    batch.facts.lock(client, &mut batch.logs, begin, messages).await?;
+    let mut outcomes = batch.send(client, messages).await?;
+    let charged = batch.rows.charged();
+    let retimed = if batch.rows.is_mail_alone() && batch.unused_sessions().is_empty() {
+        batch.rows.write_mail_and_commit(client).await?
     } else {
-        decided.write(client, messages).await?;
+        let retimed = batch.write(client).await?;
         client.batch_execute("COMMIT").await?;
-    }
-    account.add_to_office(decided.pages.charged());
-    Ok(decided.outcomes)
+        retimed
+    };
+    account.add_to_office(charged);
+    outcomes.iter_mut().flatten().flatten().for_each(|outcome| retime(outcome, &retimed));
+    Ok(outcomes)
 }
 
-/// Writes messages in a transaction that does something else too.
-pub(super) async fn write_in<C: GenericClient>(
-    tx: &C,
-    account: &Account,
-    messages: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Failed> {
-    let mut known = Known::default();
-    let heads = known.lock(tx, std::future::ready(Ok(())), messages).await?;
-    let mut decided = decide(tx, account, known, heads, messages).await?;
-    decided.write(tx, messages).await?;
-    account.add_to_office(decided.pages.charged());
-    Ok(decided.outcomes)
-}
-
-/// Looks up what decides about messages, and decides.
-async fn decide<C: GenericClient>(
-    client: &C,
-    account: &Account,
-    mut known: Known,
-    mut heads: Heads,
-    messages: &[(Agent, OutgoingMessage)],
-) -> Result<Decided, Failed> {
-    known.look_up(client, messages).await?;
-    known.make_sessions(client, account, messages).await?;
-    let mut pages = Pages::default();
-    let mut outcomes = Vec::with_capacity(messages.len());
-    for (caller, message) in messages {
-        pages.waited_since(message.came);
-        let outcome = known.place(account, caller, message, &mut heads, &mut pages);
-        if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &message.once) {
-            let sent = message.sent(&placed.1);
-            known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), Some(sent)));
+/// Brings an outcome in line with the times that were written.
+fn retime(outcome: &mut Outcome, retimed: &Retimed) {
+    match outcome {
+        Outcome::Placed(placed) => {
+            let (message, placed) = &mut **placed;
+            message.at = retimed.of(message.id).unwrap_or(message.at);
+            retimed.correct(&mut placed.more);
         }
-        outcomes.push(outcome);
+        // Of another in this batch, perhaps.
+        Outcome::Repeat(sent) => {
+            let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
+            sent.created_at = at.unwrap_or(sent.created_at);
+        }
     }
-    Ok(Decided { known, pages, outcomes })
 }
 
-impl Decided {
-    /// Whether one statement writes all of it.
-    fn is_mail_alone(&self, messages: &[(Agent, OutgoingMessage)]) -> bool {
-        self.pages.is_mail_alone()
-            && messages.iter().all(|(_, message)| message.once.is_none())
-            && self.known.unused_sessions(&self.pages).is_empty()
+impl<'a> Batch<'a> {
+    pub(super) fn new(account: &'a Account) -> Self {
+        Self { account, facts: Facts::default(), logs: LockedLogs::default(), rows: NewRows::default() }
     }
 
-    /// Writes it, with the answers under idempotency keys.
-    async fn write<C: GenericClient>(
+    /// Sends messages whose recipients are locked, into the rows.
+    async fn send<C: GenericClient>(
+        &mut self,
+        client: &C,
+        messages: &[(Agent, OutgoingMessage)],
+    ) -> Result<Outcomes, Failed> {
+        self.facts.look_up(client, messages).await?;
+        self.make_sessions(client, messages).await?;
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for (caller, message) in messages {
+            self.rows.waited_since(message.came);
+            outcomes.push(match self.facts.recipient(&message.to) {
+                Some(_) => send(self, caller, message.clone()).map(Some),
+                None => Ok(None),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// Sends a message to an agent in a transaction that does something else too.
+    pub(super) async fn send_to_agent(
+        &mut self,
+        tx: &Transaction<'_>,
+        caller: &Agent,
+        message: OutgoingMessage,
+    ) -> Result<Outcome, Failed> {
+        let messages = [(caller.clone(), message)];
+        self.facts.lock(tx, &mut self.logs, std::future::ready(Ok(())), &messages).await?;
+        self.send_one(tx, &messages).await
+    }
+
+    /// Sends a message into the session of a group, and to each other member.
+    pub(super) async fn send_to_group(
+        &mut self,
+        tx: &Transaction<'_>,
+        caller: &Agent,
+        message: OutgoingMessage,
+    ) -> Result<Outcome, Failed> {
+        self.facts.lock_group(tx, &mut self.logs, caller, &message.to).await?;
+        self.send_one(tx, &[(caller.clone(), message)]).await
+    }
+
+    async fn send_one(
+        &mut self,
+        tx: &Transaction<'_>,
+        messages: &[(Agent, OutgoingMessage); 1],
+    ) -> Result<Outcome, Failed> {
+        let outcome = self.send(tx, messages).await?.pop().and_then(Result::transpose);
+        Ok(outcome.unwrap_or_else(|| Err(refusals::not_connected(&messages[0].1.to)))?)
+    }
+
+    /// Sends one draft to each of several agents and groups, all or none.
+    pub(super) async fn send_all(
+        &mut self,
+        tx: &Transaction<'_>,
+        caller: &Agent,
+        to: &[AgentName],
+        draft: &Draft,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, Failed> {
+        let names = self.facts.lock_all(tx, &mut self.logs, caller, to).await?;
+        let message = |name: AgentName| {
+            let draft = Draft { to: name, idempotency_key: None, ..draft.clone() };
+            Ok((caller.clone(), OutgoingMessage::new(&caller.name, draft, now)?))
+        };
+        let messages = names.into_iter().map(message).collect::<Result<Vec<_>>>()?;
+        self.facts.lock(tx, &mut self.logs, std::future::ready(Ok(())), &messages).await?;
+        let (mut sent, mut copies) = (Vec::with_capacity(messages.len()), 0);
+        for (outcome, (_, message)) in self.send(tx, &messages).await?.into_iter().zip(&messages) {
+            let outcome = outcome?.ok_or_else(|| refusals::not_connected(&message.to))?;
+            if let Outcome::Placed(placed) = &outcome {
+                copies += placed.1.copies.len();
+            }
+            sent.push(outcome);
+        }
+        draft.check_copies(copies)?;
+        Ok(sent)
+    }
+
+    /// Creates the sessions of subjects that have none, for messages that are accepted.
+    async fn make_sessions<C: GenericClient>(
         &mut self,
         client: &C,
         messages: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Failed> {
-        let retimed = self.pages.write(client).await?;
-        self.correct(&retimed);
-        for ((caller, _), outcome) in messages.iter().zip(&self.outcomes) {
-            if let Ok(Outcome::Placed(placed)) = outcome
-                && let (message, placed) = &**placed
-                && let Some(once) = &message.once
-            {
-                remember(client, caller.key.0, once, &message.sent(placed), message.at).await?;
+        // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
+        let mut missing = std::collections::BTreeMap::new();
+        for (caller, message) in messages {
+            let (Some(to), Some(subject)) = (self.facts.recipient(&message.to), &message.subject) else { continue };
+            let sides = Sides::of(caller.key.0, &to);
+            if self.facts.session_of(sides, &subject.key).is_some() {
+                continue;
+            }
+            if let Ok(Accepted { place: Place::Subject, .. }) = decide(self, caller, message, &to) {
+                missing.entry((sides, &*subject.key)).or_insert((&*subject.subject, caller.key.0, message.at));
             }
         }
-        // Of messages that were refused nothing stays, nor the sessions that were made for them.
-        let unused = self.known.unused_sessions(&self.pages);
-        if unused.is_empty() {
-            return Ok(());
-        }
-        for sql in ["DELETE FROM session_members WHERE session_id = ANY($1)", "DELETE FROM sessions WHERE id = ANY($1)"]
-        {
-            let delete = client.prepare_cached(sql).await?;
-            client.execute(&delete, &[&unused]).await?;
+        for ((sides, key), (subject, caller, at)) in missing {
+            self.facts.make_session(client, sides, key, subject, caller, at).await?;
         }
         Ok(())
     }
 
-    /// Brings the outcomes in line with the times that were written.
-    fn correct(&mut self, retimed: &Retimed) {
-        for outcome in &mut self.outcomes {
-            match outcome {
-                Ok(Outcome::Placed(placed)) => {
-                    let (message, placed) = &mut **placed;
-                    message.at = retimed.of(message.id).unwrap_or(message.at);
-                    retimed.correct(&mut placed.more);
-                }
-                // Of another in this batch, perhaps.
-                Ok(Outcome::Repeat(sent)) => {
-                    let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
-                    sent.created_at = at.unwrap_or(sent.created_at);
-                }
-                Ok(Outcome::NoAgent(_)) | Err(_) => {}
+    /// Sessions that were created for messages which were then refused.
+    fn unused_sessions(&self) -> Vec<i64> {
+        self.facts.made.iter().copied().filter(|session| !self.rows.has_message_in(*session)).collect()
+    }
+
+    /// Writes the rows. Returns which messages got another time.
+    pub(super) async fn write<C: GenericClient>(&mut self, client: &C) -> Result<Retimed, Failed> {
+        let unused = self.unused_sessions();
+        self.facts.made.clear();
+        let retimed = std::mem::take(&mut self.rows).write(client).await?;
+        if !unused.is_empty() {
+            for sql in
+                ["DELETE FROM session_members WHERE session_id = ANY($1)", "DELETE FROM sessions WHERE id = ANY($1)"]
+            {
+                let delete = client.prepare_cached(sql).await?;
+                client.execute(&delete, &[&unused]).await?;
             }
         }
+        Ok(retimed)
     }
 }
 
-impl Known {
-    /// Decides about one message, and adds it to what is to be written.
-    fn place(
-        &self,
-        account: &Account,
-        caller: &Agent,
-        message: &OutgoingMessage,
-        heads: &mut Heads,
-        pages: &mut Pages,
-    ) -> Result<Outcome> {
-        if let Some(once) = &message.once
-            && let Some((hash, sent)) = self.answers.get(&(caller.key.0, once.key.clone()))
-        {
-            return repeat(once, hash, sent.as_ref());
-        }
-        let Some(peer) = self.peer(message) else { return Ok(Outcome::NoAgent(Box::new(message.clone()))) };
-        let mut stored = self.stored(caller.key.0);
-        stored += pages.charged_to(caller.key.0);
-        let storage = account.storage(stored, pages.charged(), message.stored(1));
-        let Accepted { hop, place, task } = self.decide(caller, peer, message, storage)?;
-        let session = match place {
-            Place::Session(session) => session,
-            Place::Subject => self.session_of(caller, peer, message)?,
-        };
-        check_open(session.ended_by.as_deref())?;
-        // By the name that it has: traces and answers know no other.
-        let message = OutgoingMessage { to: peer.name.clone(), ..message.clone() };
-        let from_person = self.consent_with(caller, peer).marks_person(caller.person);
-        let to = Addressee { agent: AgentKey(peer.id), from_person };
-        let mut placed = Placed {
-            session: session.public_id,
-            subject: session.subject.clone(),
-            copies: Vec::new(),
-            task: None,
-            reason: None,
-            paused: peer.paused && !matches!(task, Some((_, Some(_)))),
-            more: Vec::new(),
-        };
-        match task {
-            Some((state, reason)) => {
-                placed.reason = reason.as_ref().map(RejectReason::to_string);
-                self.place_task(caller, (peer, to), session, &message, state, &hop, &mut placed, heads, pages)?;
-            }
-            None => {
-                let columns = Columns::new(caller, &message, &hop, None)?;
-                placed.copies = pages.post(heads, session.id, columns, To::One(to));
-            }
-        }
-        Ok(Outcome::Placed(Box::new((message, placed))))
+impl SendTx for Batch<'_> {
+    fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        // Nothing is refused once rows were added.
+        operation(self)
     }
 
-    /// Adds a task. One that the office rejects goes to nobody's log but its sender's, as an update.
-    #[allow(clippy::too_many_arguments)]
-    fn place_task(
-        &self,
-        caller: &Agent,
-        (peer, to): (&Peer, Addressee),
-        session: &Session,
-        message: &OutgoingMessage,
-        state: TaskState,
-        hop: &Hop,
-        placed: &mut Placed,
-        heads: &mut Heads,
-        pages: &mut Pages,
-    ) -> Result<()> {
-        let (Some(task), Some(id)) = (message.task_ref(state), message.task_id) else {
-            return Err(StoreError::invalid("not a task"));
-        };
-        let post = Columns::new(caller, message, hop, Some(json(&task)?))?;
-        let callback = post.callback.clone();
-        let to = if placed.reason.is_none() { To::One(to) } else { To::Nobody(peer.id) };
-        placed.copies = pages.post(heads, session.id, post, to);
-        pages.task(NewTask {
-            id,
-            owner: caller.key.0,
-            assignee: peer.id,
-            state,
-            subject: session.subject.to_string(),
-            message: message.id,
-            session: session.public_id,
-            parent: self.parent_task(message),
-            deadline: message.deadline,
-            note: placed.reason.clone(),
-            callback: callback.clone(),
-            at: message.at,
-        });
-        if let Some(reason) = placed.reason.clone() {
-            let update = Update::new(task.clone(), message.id, Some(&reason), message.at);
-            // Charged to who asked for it: else one agent could fill up another's account.
-            let columns = update.columns(&peer.name, peer.id, caller.key.0, hop.clone(), callback)?;
-            let to = Addressee { agent: caller.key, from_person: false };
-            let copies = pages.post(heads, session.id, columns, To::One(to));
-            placed.more.extend(copies.into_iter().map(|(Addressee { agent, .. }, number)| {
-                let event = update.clone().event(peer.name.clone(), session.public_id, &session.subject);
-                LogEntry { agent, entry: Entry { event: Event::NewMessage(event), cursor: number.into() } }
-            }));
+    fn stamp(&mut self, at: Timestamp) -> Timestamp {
+        // The statement that writes it does this.
+        at
+    }
+
+    fn answer_under(&mut self, caller: i64, once: &Once) -> Result<Option<Sent>> {
+        match self.facts.answers.get(&(caller, once.key.clone())) {
+            Some((hash, Some(sent))) if *hash == once.draft_hash => Ok(Some(sent.clone())),
+            Some(_) => Err(refusals::key_reused()),
+            None => Ok(None),
         }
-        placed.task = Some(task);
+    }
+
+    fn keep_answer(&mut self, caller: i64, once: &Once, sent: Sent, at: Timestamp) -> Result<()> {
+        let known = (once.draft_hash.to_vec(), Some(sent.clone()));
+        self.facts.answers.insert((caller, once.key.clone()), known);
+        self.rows.answer(caller, once.clone(), sent, at);
+        Ok(())
+    }
+
+    fn recipient(&mut self, _: &Agent, name: &AgentName) -> Result<Option<To>> {
+        Ok(self.facts.recipient(name))
+    }
+
+    fn consent(&mut self, a: i64, b: i64) -> Result<Consent> {
+        Ok(self.facts.consent(a, b))
+    }
+
+    fn current_tasks(&mut self, agent: i64) -> Result<usize> {
+        Ok(self.facts.current_tasks.get(&agent).copied().unwrap_or(0))
+    }
+
+    fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
+        let mut stored = self.facts.stored.get(&sender).copied().unwrap_or_default();
+        stored += self.rows.charged_to(sender);
+        Ok(self.account.storage(stored, self.rows.charged(), more))
+    }
+
+    fn parent(&mut self, caller: i64, id: Uuid) -> Result<Option<ParentRow>> {
+        Ok(self.facts.parents.get(&(caller, id)).cloned())
+    }
+
+    fn session(&mut self, id: Uuid) -> Result<Option<SessionRow>> {
+        Ok(self.facts.sessions.get(&id).cloned())
+    }
+
+    fn session_of_subject(&mut self, caller: i64, to: &To, subject: &Subject, _: Timestamp) -> Result<SessionRow> {
+        self.facts.session_of(Sides::of(caller, to), &subject.key).cloned().ok_or_else(no_session)
+    }
+
+    fn enter_session(&mut self, session: i64, members: &[Addressee], sender: i64) -> Result<()> {
+        members.iter().map(|to| to.agent.0).chain([sender]).for_each(|agent| self.rows.member(agent, session));
+        Ok(())
+    }
+
+    fn task_of_message(&mut self, message: Uuid) -> Result<Option<i64>> {
+        Ok(self.facts.task_of.get(&message).copied())
+    }
+
+    fn append(&mut self, session: i64, message: Columns<'_>, to: &[Addressee]) -> Result<Vec<(Addressee, u64)>> {
+        Ok(self.rows.append(&mut self.logs, session, message, to))
+    }
+
+    fn insert_task(&mut self, task: NewTask) -> Result<()> {
+        self.rows.task(task);
         Ok(())
     }
 }

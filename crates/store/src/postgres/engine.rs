@@ -10,15 +10,16 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-use super::batch::{self, Outcome};
+use super::batch::Batch;
 use super::error::{failed, unavailable};
+use super::send_queue::Queued;
 use super::transact::{InUse, PATIENCE, transact};
-use super::write::{Heads, Pages, To};
-use super::{PostgresStore, deliveries, groups, replicas};
+use super::write::Retimed;
+use super::{PostgresStore, replicas};
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read,
-    Row, Tried, Tx, Value, Visit, Write, values,
+    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, POSTGRES, Query, Read, Row, Tried, Tx, Value,
+    Visit, Write, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -26,7 +27,7 @@ use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::refusals;
 use crate::types::{Agent, AgentKey, LogEntry, Written};
-use crate::verbs::stored_by;
+use crate::verbs::{Outcome, SendTx, stored_by};
 
 /// Of two processes that start at once on an empty database, one founds the household. Any fixed number will do.
 const FOUNDING: i64 = 0x616d_625f_686f_6d65;
@@ -100,13 +101,37 @@ impl<C: GenericClient + Sync> Db for Reading<'_, C> {
 struct PgTx<'a> {
     tx: &'a Transaction<'a>,
     account: &'a Account,
-    /// The mailboxes that are locked.
-    heads: Heads,
-    /// What logs and sessions get; written by [`Tx::flush`].
-    pages: Pages,
+    /// Locks, and rows that are written by [`Tx::flush`].
+    batch: Batch<'a>,
     entries: Vec<LogEntry>,
     /// What was charged to agents so far.
     charged: Stored,
+}
+
+impl<'a> PgTx<'a> {
+    fn new(tx: &'a Transaction<'a>, account: &'a Account) -> Self {
+        let (batch, charged) = (Batch::new(account), Stored::default());
+        Self { tx, account, batch, entries: Vec::new(), charged }
+    }
+
+    /// Writes the rows that were added so far. Returns which messages got another time.
+    async fn write_rows(&mut self) -> Tried<Retimed> {
+        self.charged += self.batch.rows.charged();
+        let retimed = self.batch.write(self.tx).await?;
+        retimed.correct(&mut self.entries);
+        Ok(retimed)
+    }
+
+    /// Writes the rows of sends. Returns their answers.
+    async fn finish_sends(&mut self, outcomes: Vec<Outcome>) -> Tried<Vec<Sent>> {
+        let Written { answer: mut sent, entries } = Written::gather(outcomes.into_iter().map(Outcome::into_written));
+        self.entries.extend(entries);
+        let retimed = self.write_rows().await?;
+        for one in &mut sent {
+            one.created_at = one.message_id.as_uuid().and_then(|id| retimed.of(id)).unwrap_or(one.created_at);
+        }
+        Ok(sent)
+    }
 }
 
 #[async_trait]
@@ -134,18 +159,17 @@ impl Tx for PgTx<'_> {
     }
 
     async fn lock(&mut self, agents: &[i64]) -> Tried<()> {
-        let heads = Heads::lock(self.tx, agents).await?;
-        self.heads.add(heads);
-        Ok(())
+        self.batch.logs.lock(self.tx, agents).await
     }
 
     fn holds(&self, agent: i64) -> bool {
-        self.heads.holds(agent)
+        self.batch.logs.holds(agent)
     }
 
     async fn lock_exclusive(&mut self, what: Exclusive<'_>) -> Tried<()> {
         let locked = match what {
             Exclusive::Names => self.execute("SELECT pg_advisory_xact_lock(7461627)", &[]).await,
+            Exclusive::Removing => self.execute("SELECT pg_advisory_xact_lock(7461629)", &[]).await,
             Exclusive::Founding => self.execute("SELECT pg_advisory_xact_lock($1)", values![FOUNDING]).await,
             Exclusive::Key(agent, key) => {
                 let sql = "SELECT pg_advisory_xact_lock(hashtextextended($2, $1))";
@@ -160,33 +184,26 @@ impl Tx for PgTx<'_> {
     }
 
     async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
-        let told = self.pages.tell(&mut self.heads, agent, event, now)?;
+        let Batch { rows, logs, .. } = &mut self.batch;
+        let told = rows.event(logs, agent, event, now)?;
         let number = told.as_ref().and_then(|one| one.entry.cursor.as_number()).unwrap_or(0);
         self.entries.extend(told);
         Ok(number)
     }
 
     fn stamp(&mut self, at: Timestamp) -> Timestamp {
-        // The statement that writes it does this.
-        at
+        self.batch.stamp(at)
     }
 
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
-        let copies = self.pages.post(&mut self.heads, session, message, To::One(to));
+    async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
+        let copies = self.batch.append(session, message, &[to])?;
         Ok(copies.first().map(|(_, number)| *number))
     }
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {
-        let to = message.to.clone();
-        match batch::write_in(self.tx, self.account, &[(caller.clone(), message)]).await?.pop() {
-            Some(Ok(Outcome::Placed(placed))) => {
-                let (message, placed) = *placed;
-                self.entries.extend(message.into_written(placed).entries);
-                Ok(())
-            }
-            Some(Err(error)) => Err(error.into()),
-            _ => Err(refusals::not_connected(&to).into()),
-        }
+        let outcome = self.batch.send_to_agent(self.tx, caller, message).await?;
+        self.entries.extend(outcome.into_written().entries);
+        Ok(())
     }
 
     fn put_entry(&mut self, entry: LogEntry) {
@@ -194,40 +211,25 @@ impl Tx for PgTx<'_> {
     }
 
     async fn flush(&mut self) -> Tried<()> {
-        let pages = std::mem::take(&mut self.pages);
-        pages.write(self.tx).await?.correct(&mut self.entries);
-        self.charged += pages.charged();
-        Ok(())
+        self.write_rows().await.map(drop)
     }
 
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>> {
-        let sent = groups::send_all(self.tx, self.account, caller, to, draft, now).await?;
-        let written = Written::gather(sent.into_iter().map(|(message, placed)| message.into_written(placed)));
-        self.entries.extend(written.entries);
-        Ok(written.answer)
+        let outcomes = self.batch.send_all(self.tx, caller, to, draft, now).await?;
+        self.finish_sends(outcomes).await
     }
 
     async fn open_mailbox(&mut self, agent: i64) -> Tried<()> {
         self.execute("INSERT INTO mailboxes (agent_id) VALUES ($1)", &[agent.into()]).await.map(drop)
     }
 
-    async fn add_line(&mut self, line: NewLine<'_>) -> Tried<()> {
-        let NewLine { transcript, place, author, message_id, text, now } = line;
-        let sql = "INSERT INTO transcript_lines (transcript_id, seq, author_id, message_id, line, created_at)
-                   VALUES ($1, $2, $3, $4, $5, $6)";
-        let values = [transcript.into(), place.into(), author.into(), message_id.into(), text.into(), now.into()];
-        self.execute(sql, &values).await?;
-        let sql = "UPDATE transcripts SET last_seq = $2 WHERE id = $1";
-        self.execute(sql, &[transcript.into(), place.into()]).await.map(drop)
+    async fn keep_floor(&mut self, _: i64, _: i64) -> Tried<()> {
+        // The row of the mailbox has the last number that was given.
+        Ok(())
     }
 
-    async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
-        let sql = match mark {
-            Mark::Delivered => deliveries::DELIVERED,
-            Mark::Rung => deliveries::RUNG,
-            Mark::Read => deliveries::READ,
-        };
-        self.rows(sql, values![agent, places, now]).await
+    async fn remove_words(&mut self, messages: &[i64]) -> Tried<()> {
+        self.execute("DELETE FROM search_words WHERE message_id = ANY($1)", values![messages]).await.map(drop)
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
@@ -251,6 +253,8 @@ impl Tx for PgTx<'_> {
 
     fn household_changed(&mut self) {}
 
+    fn view_changed(&mut self, _: i64) {}
+
     fn session_changed(&mut self, _: i64) {}
 
     fn card_changed(&mut self, _: &AgentName) {}
@@ -264,14 +268,7 @@ impl Tx for PgTx<'_> {
 impl Engine for PostgresStore {
     async fn write(&self, _: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
         let (entries, charged) = transact!(self, tx => async {
-            let mut tx = PgTx {
-                tx: &tx,
-                account: &self.account,
-                heads: Heads::default(),
-                pages: Pages::default(),
-                entries: Vec::new(),
-                charged: Stored::default(),
-            };
+            let mut tx = PgTx::new(&tx, &self.account);
             verb(&mut tx).await?;
             tx.flush().await?;
             Ok::<_, Failed>((tx.entries, tx.charged))
@@ -291,22 +288,13 @@ impl Engine for PostgresStore {
     }
 
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
-        let outcome = match self.queue.send(caller.clone(), message).await? {
-            Outcome::NoAgent(message) => {
-                transact!(self, tx => groups::send(&tx, &self.account, caller, &message, None))?
-            }
-            outcome => outcome,
+        let written = match self.queue.send(caller.clone(), message).await? {
+            Queued::Done(outcome) => outcome.into_written(),
+            // A group may have the name.
+            Queued::NoAgent(message) => return self.send_to_group(caller, &message).await,
         };
-        Ok(match outcome {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::NoAgent(message) => return Err(refusals::not_connected(&message.to)),
-            Outcome::Placed(placed) => {
-                let (message, placed) = *placed;
-                let written = message.into_written(placed);
-                self.note_mail(&written.entries);
-                written
-            }
-        })
+        self.note_mail(&written.entries);
+        Ok(written)
     }
 
     fn account(&self) -> &Account {
@@ -315,5 +303,20 @@ impl Engine for PostgresStore {
 
     fn known_keys(&self) -> &KnownKeys {
         &self.known
+    }
+}
+
+impl PostgresStore {
+    async fn send_to_group(&self, caller: &Agent, message: &OutgoingMessage) -> Result<Written<Sent>> {
+        let (mut sent, entries, charged) = transact!(self, tx => async {
+            let mut tx = PgTx::new(&tx, &self.account);
+            let outcome = tx.batch.send_to_group(tx.tx, caller, message.clone()).await?;
+            let sent = tx.finish_sends(vec![outcome]).await?;
+            Ok::<_, Failed>((sent, tx.entries, tx.charged))
+        })?;
+        self.account.add_to_office(charged);
+        self.note_mail(&entries);
+        let answer = sent.pop().ok_or_else(|| refusals::not_connected(&message.to))?;
+        Ok(Written { answer, entries })
     }
 }

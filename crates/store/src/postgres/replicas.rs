@@ -88,9 +88,12 @@ pub(super) async fn stale_listeners(
     let select = client
         .prepare_cached(
             "SELECT * FROM (
-                 SELECT s.place, m.head, m.head > s.at AND EXISTS (
-                            SELECT FROM entries e WHERE e.agent_id = s.agent_id AND e.number > s.at
-                            AND e.number <= coalesce(a.paused_from, e.number)) AS behind, s.key IS NOT NULL AND NOT coalesce(
+                 SELECT s.place, m.head, m.head > s.at AND (
+                            EXISTS (SELECT FROM deliveries e WHERE e.agent_id = s.agent_id AND e.number > s.at
+                                    AND e.number <= coalesce(a.paused_from, e.number))
+                            OR EXISTS (SELECT FROM events e WHERE e.agent_id = s.agent_id AND e.number > s.at
+                                       AND e.number <= coalesce(a.paused_from, e.number))) AS behind,
+                     s.key IS NOT NULL AND NOT coalesce(
                      a.api_key_hash = s.key OR (a.previous_key_hash = s.key AND a.previous_key_until > $4), FALSE) AS ended
                  FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS s (agent_id, at, key, place)
                  JOIN agents a ON a.id = s.agent_id JOIN mailboxes m ON m.agent_id = s.agent_id

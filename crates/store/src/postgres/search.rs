@@ -42,7 +42,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
         .prepare_cached(
             "SELECT c.agent_id, c.done, count(*), max(e.number)
              FROM unnest($1::bigint[], $2::bigint[]) AS c (agent_id, done)
-             CROSS JOIN LATERAL (SELECT number FROM entries WHERE agent_id = c.agent_id AND number > c.done
+             CROSS JOIN LATERAL (SELECT number FROM deliveries WHERE agent_id = c.agent_id AND number > c.done
                                  ORDER BY number LIMIT $3) e
              GROUP BY c.agent_id, c.done ORDER BY c.agent_id",
         )
@@ -69,36 +69,36 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     // each other.
     let add = tx
         .prepare_cached(
-            "INSERT INTO search_words (session_id, seq, created_at, words, subject)
-             SELECT m.session_id, m.seq, m.created_at,
+            "INSERT INTO search_words (message_id, created_at, words, subject)
+             SELECT m.id, m.created_at,
                     to_tsvector('simple', left(m.content, 100000)) || to_tsvector('simple', s.subject)
                     || array_to_tsvector(
-                        ARRAY['@m' || m.sender_id, '@f' || m.sender_id, '@m' || e.agent_id]
-                        || ARRAY (SELECT '@m' || c.agent_id FROM copies c WHERE c.message_public_id = m.public_id)),
+                        ARRAY['@m' || m.sender_id, '@f' || m.sender_id]
+                        || ARRAY (SELECT '@m' || d.agent_id FROM deliveries d WHERE d.message_id = m.id)),
                     to_tsvector('simple', s.subject)
              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS g (agent_id, above, up_to)
-             JOIN entries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
-             JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+             JOIN deliveries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
+             JOIN messages m ON m.id = e.message_id
              JOIN sessions s ON s.id = m.session_id
-             ORDER BY m.session_id, m.seq
+             ORDER BY m.id
              ON CONFLICT DO NOTHING",
         )
         .await?;
     // A task that the office rejected at once is in no log; the update that says so is in its sender's, who alone finds it.
     let add_rejected = tx
         .prepare_cached(
-            "INSERT INTO search_words (session_id, seq, created_at, words, subject)
-             SELECT n.session_id, n.seq, n.created_at,
+            "INSERT INTO search_words (message_id, created_at, words, subject)
+             SELECT n.id, n.created_at,
                     to_tsvector('simple', left(n.content, 100000)) || to_tsvector('simple', s.subject)
                     || array_to_tsvector(ARRAY['@m' || n.sender_id, '@f' || n.sender_id]),
                     to_tsvector('simple', s.subject)
              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS g (agent_id, above, up_to)
-             JOIN entries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
-             JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq AND m.kind = 'task_update'
-             JOIN messages n ON n.public_id = m.reply_to AND n.sender_id = e.agent_id AND n.recipient_id IS NOT NULL
-                            AND n.delivery_number IS NULL
-             JOIN sessions s ON s.id = n.session_id
-             ORDER BY n.session_id, n.seq
+             JOIN deliveries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
+             JOIN messages m ON m.id = e.message_id AND m.kind = 'task_update'
+             JOIN messages n ON n.public_id = m.reply_to AND n.sender_id = e.agent_id
+             JOIN sessions s ON s.id = n.session_id AND s.group_id IS NULL
+             WHERE (SELECT 1 FROM deliveries d WHERE d.message_id = n.id LIMIT 1) IS NULL
+             ORDER BY n.id
              ON CONFLICT DO NOTHING",
         )
         .await?;
@@ -120,7 +120,7 @@ pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>
         .prepare_cached(
             "SELECT m.agent_id FROM mailboxes m LEFT JOIN search_cursors c ON c.agent_id = m.agent_id
              WHERE m.head > coalesce(c.number, 0)
-             AND EXISTS (SELECT FROM entries e WHERE e.agent_id = m.agent_id AND e.number > coalesce(c.number, 0))",
+             AND EXISTS (SELECT FROM deliveries e WHERE e.agent_id = m.agent_id AND e.number > coalesce(c.number, 0))",
         )
         .await?;
     Ok(client.query(&select, &[]).await?.iter().map(|row| AgentKey(row.get(0))).collect())

@@ -9,7 +9,7 @@ use deadpool_postgres::Pool;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::batch::{self, Outcome};
+use super::batch::{self, Outcomes};
 use super::error::unavailable;
 use super::open::client;
 use super::transact::{InUse, PATIENCE, TRIES};
@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::Account;
 use crate::types::Agent;
+use crate::verbs::Outcome;
 
 /// Messages that wait; beyond this a sender waits for its place.
 const QUEUE: usize = 2_048;
@@ -30,7 +31,15 @@ const BATCH: usize = 128;
 pub(super) struct Job {
     pub(super) caller: Agent,
     pub(super) message: OutgoingMessage,
-    answer: oneshot::Sender<Result<Outcome>>,
+    answer: oneshot::Sender<Result<Queued>>,
+}
+
+/// What became of a message.
+#[derive(Debug)]
+pub(super) enum Queued {
+    Done(Outcome),
+    /// No agent has the recipient's name; a group may.
+    NoAgent(Box<OutgoingMessage>),
 }
 
 /// The queue of one store, and the task that empties it.
@@ -49,7 +58,7 @@ impl SendQueue {
     }
 
     /// Sends a message, and answers when it is durable.
-    pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Outcome> {
+    pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Queued> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
         queue.send(Job { caller, message, answer }).await.map_err(|_| closed())?;
@@ -73,16 +82,17 @@ async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
         let (messages, answers): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|job| ((job.caller, job.message), job.answer)).unzip();
         let outcomes = write(&pool, &account, &messages).await;
-        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+        for ((answer, outcome), (_, message)) in answers.into_iter().zip(outcomes).zip(messages) {
+            let queued = outcome.map(|outcome| outcome.map_or_else(|| Queued::NoAgent(message.into()), Queued::Done));
             // A sender that went away has no use for its answer; what was done stays done.
-            drop(answer.send(outcome));
+            drop(answer.send(queued));
         }
     }
 }
 
 /// Writes messages in one transaction; where the database refuses them together, each in one of its own, so that one bad
 /// message spoils nobody else's.
-async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Vec<Result<Outcome>> {
+async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Outcomes {
     match attempt(pool, account, messages).await {
         Ok(outcomes) => outcomes,
         Err(error) if messages.len() > 1 && error.code() == amb_core::Code::Internal => {
@@ -102,11 +112,7 @@ async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessa
     }
 }
 
-async fn attempt(
-    pool: &Pool,
-    account: &Account,
-    messages: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>> {
+async fn attempt(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Result<Outcomes> {
     let mut tries = 0;
     loop {
         tries += 1;

@@ -8,14 +8,14 @@ use tokio::sync::broadcast;
 use super::engine::Reading;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, keep, open, replicas, search};
+use super::{PostgresStore, open, replicas, search};
 use crate::engine::Query;
 use crate::error::Result;
-use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::query::InboxPage;
 use crate::quota::Stored;
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
-use crate::types::{Agent, AgentKey, LogEntry, to_micros};
+use crate::types::{Agent, AgentKey, LogEntry};
 use crate::unindexed::{Index, Indexed};
 use crate::verbs::{page_of_sessions, pending};
 use crate::{StoreError, row};
@@ -89,11 +89,6 @@ impl Store for PostgresStore {
 
     async fn index_mail(&self) -> Result<u64> {
         self.unindexed.index_next(self).await
-    }
-
-    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
-        let before = to_micros(before);
-        Ok(transact!(self, tx => keep::remove_read_mail(&tx, before, from))?)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use amb_core::{Entry, Event, TaskState, Timestamp};
-use deadpool_postgres::{GenericClient, Object, Transaction};
+use amb_core::doc::Sent;
+use amb_core::{Entry, Event, Timestamp};
+use deadpool_postgres::{GenericClient, Object};
 use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -15,43 +16,40 @@ use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::{Charges, Stored};
-use crate::types::{AgentKey, LogEntry};
+use crate::types::{AgentKey, LogEntry, Once, log_number};
+use crate::verbs::NewTask;
 
-/// The logs that a transaction has locked, and how far they go.
+/// The logs that a transaction has locked, each with the number of its newest entry.
 #[derive(Debug, Default)]
-pub(super) struct Heads(BTreeMap<i64, i64>);
+pub(super) struct LockedLogs(BTreeMap<i64, i64>);
 
-impl Heads {
+impl LockedLogs {
     /// Locks these mailboxes, in the order that everybody keeps.
-    pub(super) async fn lock(tx: &Transaction<'_>, agents: &[i64]) -> Result<Self, Failed> {
-        let select = tx
+    pub(super) async fn lock<C: GenericClient>(&mut self, client: &C, agents: &[i64]) -> Result<(), Failed> {
+        let select = client
             .prepare_cached(
                 "SELECT agent_id, head FROM mailboxes WHERE agent_id = ANY($1) ORDER BY agent_id FOR NO KEY UPDATE",
             )
             .await?;
-        let rows = tx.query(&select, &[&agents]).await?;
-        Ok(Self(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
+        let rows = client.query(&select, &[&agents]).await?;
+        self.add(rows.iter().map(|row| (row.get(0), row.get(1))));
+        Ok(())
     }
 
-    /// Of mailboxes that a statement locked.
-    pub(super) fn locked(heads: impl IntoIterator<Item = (i64, i64)>) -> Self {
-        Self(heads.into_iter().collect())
-    }
-
-    /// Adds mailboxes that were locked later. Those that were held keep the numbers that they gave.
-    pub(super) fn add(&mut self, more: Self) {
-        for (agent, head) in more.0 {
+    /// Adds mailboxes that a statement locked. Those that were held keep the numbers that they gave.
+    pub(super) fn add(&mut self, logs: impl IntoIterator<Item = (i64, i64)>) {
+        for (agent, head) in logs {
             self.0.entry(agent).or_insert(head);
         }
     }
 
-    /// Whether this agent's mailbox is among them.
+    /// Whether this agent's mailbox is locked.
     pub(super) fn holds(&self, agent: i64) -> bool {
         self.0.contains_key(&agent)
     }
 
     /// Takes the next number in a log. Only logs that are locked have one.
-    pub(super) fn next(&mut self, agent: i64) -> Option<i64> {
+    fn next(&mut self, agent: i64) -> Option<i64> {
         let head = self.0.get_mut(&agent)?;
         *head += 1;
         Some(*head)
@@ -83,18 +81,18 @@ impl Retimed {
     }
 }
 
-/// What a transaction is about to write: messages, their deliveries, tasks, and other events. Column by column, as the
-/// statements want it.
+/// Rows that a transaction is about to write, column by column, as the statements take them.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
-    messages: Messages,
-    deliveries: Deliveries,
-    events: Events,
-    /// Which entries deliver the messages of groups: message, agent, number.
-    copies: (Vec<Uuid>, Vec<i64>, Vec<i64>),
+pub(super) struct NewRows {
+    messages: MessageColumns,
+    deliveries: DeliveryColumns,
+    events: EventColumns,
+    /// New members of groups' sessions: agents, sessions.
+    members: (Vec<i64>, Vec<i64>),
     tasks: Vec<NewTask>,
-    /// New messages of each session so far, and the latest of their times.
-    places: HashMap<i64, (i64, Timestamp)>,
+    answers: Vec<NewAnswer>,
+    /// The latest time of the new messages of each session.
+    latest: HashMap<i64, Timestamp>,
     /// Messages that another of these overtook.
     retimed: Retimed,
     /// When the first of these messages came here.
@@ -102,43 +100,20 @@ pub(super) struct Pages {
     charges: Charges,
 }
 
-/// Who gets a message.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum To<'a> {
-    /// The other member of its session.
-    One(Addressee),
-    /// These members of its group.
-    Group(&'a [Addressee]),
-    /// Nobody: it stays in the session of the sender and this agent, and no log tells of it.
-    Nobody(i64),
-}
-
-/// A task about to be written.
+/// The answer to a send under an idempotency key.
 #[derive(Debug)]
-pub(super) struct NewTask {
-    pub(super) id: Uuid,
-    pub(super) owner: i64,
-    pub(super) assignee: i64,
-    pub(super) state: TaskState,
-    pub(super) subject: String,
-    pub(super) message: Uuid,
-    pub(super) session: Uuid,
-    pub(super) parent: Option<i64>,
-    pub(super) deadline: Option<Timestamp>,
-    pub(super) note: Option<String>,
-    pub(super) callback: Option<String>,
-    pub(super) at: Timestamp,
+struct NewAnswer {
+    caller: i64,
+    once: Once,
+    sent: Sent,
+    at: Timestamp,
 }
 
 #[derive(Debug, Default)]
-struct Messages {
+struct MessageColumns {
     session: Vec<i64>,
-    /// Its place among the new messages of its session, from 1.
-    ord: Vec<i64>,
     public_id: Vec<Uuid>,
     sender: Vec<i64>,
-    recipient: Vec<Option<i64>>,
-    number: Vec<Option<i64>>,
     at: Vec<Timestamp>,
     priority: Vec<i16>,
     ttl: Vec<i16>,
@@ -154,68 +129,68 @@ struct Messages {
 }
 
 #[derive(Debug, Default)]
-struct Deliveries {
+struct DeliveryColumns {
+    /// Which of the new messages, from 1.
+    place: Vec<i64>,
     agent: Vec<i64>,
     number: Vec<i64>,
-    session: Vec<i64>,
-    ord: Vec<i64>,
-    priority: Vec<i16>,
     from_person: Vec<Option<bool>>,
 }
 
 #[derive(Debug, Default)]
-struct Events {
+struct EventColumns {
     agent: Vec<i64>,
     number: Vec<i64>,
     event: Vec<String>,
     at: Vec<Timestamp>,
 }
 
-/// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given. A message
-/// that was overtaken on its way here by one that is in its session already takes the time of that one ($25 is how far apart
-/// two such can be; a clock that goes back further was set, and is believed); those of this batch are in order. What senders
-/// have stored is counted behind the locks of all sessions, by agent. Returns the messages whose times that changed.
+/// Messages and deliveries. The sessions are locked in the order that everybody keeps. Ids are taken behind these locks, in the
+/// order of the batch, so that they order the messages of a session. A message that was overtaken on its way here by one that is in
+/// its session already takes the time of that one ($20 is how far apart two such can be; a clock that goes back further was set, and
+/// is believed); those of this batch are in order. What senders have stored is counted behind the locks of all sessions, by agent.
+/// Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
 WITH incoming AS (
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-                         $7::timestamptz[], $8::smallint[], $9::smallint[], $10::text[], $11::text[], $12::uuid[],
-                         $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
-    AS l (session_id, ord, public_id, sender_id, recipient_id, delivery_number, created_at, priority, ttl, kind, trace,
-          reply_to, correlation_id, task, callback, content, parts, metadata)
+    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::smallint[],
+                         $7::text[], $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[],
+                         $14::text[], $15::text[])
+    WITH ORDINALITY AS l (session_id, public_id, sender_id, created_at, priority, ttl, kind, trace, reply_to,
+                          correlation_id, task, callback, content, parts, metadata, place)
 ), copies AS (
-    SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::smallint[], $24::boolean[])
-    AS c (agent_id, number, session_id, ord, priority, from_person)
+    SELECT * FROM unnest($16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[])
+    AS c (place, agent_id, number, from_person)
 ), locked AS MATERIALIZED (
-    SELECT id, last_seq, last_at FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
+    SELECT id, last_at FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
 ), placed AS MATERIALIZED (
-    SELECT l.*, k.last_seq + l.ord AS seq,
-           CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $25::bigint * interval '1 microsecond'
-                THEN k.last_at ELSE l.created_at END AS at
-    FROM incoming l JOIN locked k ON k.id = l.session_id
+    SELECT nextval('message_ids') AS id, o.* FROM (
+        SELECT l.*, CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $20::bigint * interval '1 microsecond'
+                         THEN k.last_at ELSE l.created_at END AS at
+        FROM incoming l JOIN locked k ON k.id = l.session_id ORDER BY l.place
+    ) o
 ), moved AS (
-    UPDATE sessions s SET last_seq = c.last_seq, last_at = c.last_at
-    FROM (SELECT session_id, max(seq) AS last_seq, max(at) AS last_at FROM placed GROUP BY session_id) c
-    WHERE s.id = c.session_id
+    UPDATE sessions s SET last_at = c.last_at
+    FROM (SELECT session_id, max(at) AS last_at FROM placed GROUP BY session_id) c WHERE s.id = c.session_id
 ), written AS (
-    INSERT INTO messages (session_id, seq, public_id, sender_id, recipient_id, delivery_number, created_at, priority,
-                          ttl, kind, trace, reply_to, correlation_id, task, callback, content, parts, metadata)
-    SELECT session_id, seq, public_id, sender_id, recipient_id, delivery_number, at, priority, ttl, kind, trace, reply_to,
-           correlation_id, task, callback, content, parts, metadata
+    INSERT INTO messages (id, public_id, session_id, sender_id, created_at, priority, ttl, kind, trace, reply_to,
+                          correlation_id, task, callback, content, parts, metadata)
+    SELECT id, public_id, session_id, sender_id, at, priority, ttl, kind, trace, reply_to, correlation_id, task, callback,
+           content, parts, metadata
     FROM placed
 ), delivered AS (
-    INSERT INTO entries (agent_id, number, session_id, seq, priority, from_person)
-    SELECT c.agent_id, c.number, c.session_id, k.last_seq + c.ord, c.priority, c.from_person
-    FROM copies c JOIN locked k ON k.id = c.session_id
+    INSERT INTO deliveries (message_id, agent_id, number, priority, from_person)
+    SELECT p.id, c.agent_id, c.number, p.priority, c.from_person FROM copies c JOIN placed p ON p.place = c.place
 ), counted AS (
     UPDATE session_members b SET unread = b.unread + c.n
-    FROM (SELECT agent_id, session_id, count(*) AS n FROM copies GROUP BY agent_id, session_id) c
+    FROM (SELECT c.agent_id, p.session_id, count(*) AS n FROM copies c JOIN placed p ON p.place = c.place
+          GROUP BY c.agent_id, p.session_id) c
     WHERE b.agent_id = c.agent_id AND b.session_id = c.session_id
 ), grown AS (
     UPDATE mailboxes m SET head = greatest(m.head, c.head)
     FROM (SELECT agent_id, max(number) AS head FROM copies GROUP BY agent_id) c WHERE m.agent_id = c.agent_id
 ), charged AS (
     INSERT INTO usage AS u (agent_id, messages, bytes)
-    SELECT * FROM unnest($26::bigint[], $27::bigint[], $28::bigint[]) AS c (agent_id, messages, bytes)
+    SELECT * FROM unnest($21::bigint[], $22::bigint[], $23::bigint[]) AS c (agent_id, messages, bytes)
     WHERE (SELECT count(*) FROM placed) > 0 ORDER BY c.agent_id
     ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages, bytes = u.bytes + excluded.bytes
 )
@@ -225,81 +200,63 @@ const WRITE_EVENTS: &str = "
 WITH added AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[]) AS n (agent_id, number, event, at)
 ), logged AS (
-    INSERT INTO entries (agent_id, number, event, at) SELECT agent_id, number, event, at FROM added
+    INSERT INTO events (agent_id, number, event, at) SELECT agent_id, number, event, at FROM added
 )
 UPDATE mailboxes m SET head = greatest(m.head, n.head)
 FROM (SELECT agent_id, max(number) AS head FROM added GROUP BY agent_id) n WHERE m.agent_id = n.agent_id";
 
-impl Pages {
-    /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Answers its place
-    /// in each log.
-    pub(super) fn post(
+const WRITE_MEMBERS: &str = "INSERT INTO session_members (agent_id, session_id)
+    SELECT * FROM unnest($1::bigint[], $2::bigint[]) ON CONFLICT DO NOTHING";
+
+const WRITE_ANSWER: &str =
+    "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)";
+
+impl NewRows {
+    /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Returns its number in
+    /// each log.
+    pub(super) fn append(
         &mut self,
-        heads: &mut Heads,
+        logs: &mut LockedLogs,
         session: i64,
-        post: Columns<'_>,
-        to: To<'_>,
+        message: Columns<'_>,
+        recipients: &[Addressee],
     ) -> Vec<(Addressee, u64)> {
-        let (ord, latest) = self.places.entry(session).or_insert((0, post.at));
-        *ord += 1;
-        *latest = post.at.max(*latest);
-        let (ord, at) = (*ord, *latest);
-        if at != post.at {
-            self.retimed.0.insert(post.id, at);
+        let latest = self.latest.entry(session).or_insert(message.at);
+        *latest = message.at.max(*latest);
+        let at = *latest;
+        if at != message.at {
+            self.retimed.0.insert(message.id, at);
         }
-        let mut copies = Vec::with_capacity(1);
-        let (recipient, number) = match to {
-            To::One(to) => {
-                let number = heads.next(to.agent.0);
-                if let Some(number) = number {
-                    copies.push((to, self.deliver(to, number, session, ord, post.priority)));
-                }
-                (Some(to.agent.0), number)
-            }
-            To::Nobody(agent) => (Some(agent), None),
-            To::Group(members) => {
-                for to in members {
-                    let Some(number) = heads.next(to.agent.0) else { continue };
-                    self.copies.0.push(post.id);
-                    self.copies.1.push(to.agent.0);
-                    self.copies.2.push(number);
-                    copies.push((*to, self.deliver(*to, number, session, ord, post.priority)));
-                }
-                (None, None)
-            }
-        };
-        *self.charges.entry(post.payer).or_default() += post.stored(copies.len());
+        let stored = message.stored(recipients.len());
+        *self.charges.entry(message.payer).or_default() += stored;
         let m = &mut self.messages;
         m.session.push(session);
-        m.ord.push(ord);
-        m.public_id.push(post.id);
-        m.sender.push(post.sender);
-        m.recipient.push(recipient);
-        m.number.push(number);
+        m.public_id.push(message.id);
+        m.sender.push(message.sender);
         m.at.push(at);
-        m.priority.push(post.priority);
-        m.ttl.push(post.ttl.into());
-        m.kind.push(post.kind.map(str::to_owned));
-        m.trace.push(post.trace);
-        m.reply_to.push(post.reply_to);
-        m.correlation_id.push(post.correlation_id.map(str::to_owned));
-        m.task.push(post.task);
-        m.callback.push(post.callback);
-        m.content.push(post.content.into_owned());
-        m.parts.push(post.parts);
-        m.metadata.push(post.metadata);
+        m.priority.push(message.priority);
+        m.ttl.push(message.ttl.into());
+        m.kind.push(message.kind.map(str::to_owned));
+        m.trace.push(message.trace);
+        m.reply_to.push(message.reply_to);
+        m.correlation_id.push(message.correlation_id.map(str::to_owned));
+        m.task.push(message.task);
+        m.callback.push(message.callback);
+        m.content.push(message.content.into_owned());
+        m.parts.push(message.parts);
+        m.metadata.push(message.metadata);
+        let place = i64::try_from(m.session.len()).unwrap_or(i64::MAX);
+        let mut copies = Vec::with_capacity(recipients.len());
+        for to in recipients {
+            let Some(number) = logs.next(to.agent.0) else { continue };
+            let d = &mut self.deliveries;
+            d.place.push(place);
+            d.agent.push(to.agent.0);
+            d.number.push(number);
+            d.from_person.push(to.from_person.then_some(true));
+            copies.push((*to, log_number(number)));
+        }
         copies
-    }
-
-    fn deliver(&mut self, to: Addressee, number: i64, session: i64, ord: i64, priority: i16) -> u64 {
-        let d = &mut self.deliveries;
-        d.agent.push(to.agent.0);
-        d.number.push(number);
-        d.session.push(session);
-        d.ord.push(ord);
-        d.priority.push(priority);
-        d.from_person.push(to.from_person.then_some(true));
-        u64::try_from(number).unwrap_or(0)
     }
 
     /// One of the messages has waited here since then, and may have been overtaken by all that was written meanwhile.
@@ -308,8 +265,8 @@ impl Pages {
     }
 
     /// Whether a message goes into this session.
-    pub(super) fn posts_in(&self, session: i64) -> bool {
-        self.places.contains_key(&session)
+    pub(super) fn has_message_in(&self, session: i64) -> bool {
+        self.latest.contains_key(&session)
     }
 
     /// What is charged to this agent so far.
@@ -324,62 +281,80 @@ impl Pages {
         all
     }
 
-    /// Adds a task.
     pub(super) fn task(&mut self, task: NewTask) {
         self.tasks.push(task);
     }
 
+    pub(super) fn answer(&mut self, caller: i64, once: Once, sent: Sent, at: Timestamp) {
+        self.answers.push(NewAnswer { caller, once, sent, at });
+    }
+
+    pub(super) fn member(&mut self, agent: i64, session: i64) {
+        self.members.0.push(agent);
+        self.members.1.push(session);
+    }
+
     /// Adds an event other than mail to a log that is locked. `None` where there is no such mailbox.
-    pub(super) fn tell(
+    pub(super) fn event(
         &mut self,
-        heads: &mut Heads,
+        logs: &mut LockedLogs,
         agent: i64,
         event: Event,
         now: Timestamp,
     ) -> Result<Option<LogEntry>> {
-        let Some(number) = heads.next(agent) else { return Ok(None) };
+        let Some(number) = logs.next(agent) else { return Ok(None) };
         self.events.agent.push(agent);
         self.events.number.push(number);
         self.events.event.push(json(&event)?);
         self.events.at.push(now);
-        let cursor = u64::try_from(number).unwrap_or(0).into();
-        Ok(Some(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor } }))
+        Ok(Some(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: log_number(number).into() } }))
     }
 
-    /// Writes it all. The statements travel together: one way there and back. Returns which messages got another time.
+    /// Writes it all, the answers last. The other statements travel together. Returns which messages got another time.
     pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
-        let (retimed, (), (), ()) = tokio::try_join!(
-            self.write_mail(client),
+        // All are prepared before the first is sent: else one that is prepared already could overtake another.
+        let members = client.prepare_cached(WRITE_MEMBERS).await?;
+        let mail = client.prepare_cached(WRITE_MAIL).await?;
+        // Statements are sent when their futures are polled first: in this order. Unread mail is counted for members that are there.
+        let ((), retimed, (), ()) = tokio::try_join!(
+            biased;
+            self.write_members(client, &members),
+            self.write_mail(client, &mail),
             self.write_events(client),
-            self.write_copies(client),
             self.write_tasks(client)
         )?;
+        for NewAnswer { caller, once, sent, at } in &self.answers {
+            let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id)).unwrap_or(*at);
+            let answer = json(&Sent { created_at: at, ..sent.clone() })?;
+            let insert = client.prepare_cached(WRITE_ANSWER).await?;
+            client.execute(&insert, &[caller, &once.key, &once.draft_hash.as_slice(), &answer, &at]).await?;
+        }
         Ok(retimed)
     }
 
-    /// Whether there is nothing but mail of two.
+    /// Whether there is nothing but mail between two agents each.
     pub(super) fn is_mail_alone(&self) -> bool {
-        self.events.agent.is_empty() && self.copies.0.is_empty() && self.tasks.is_empty()
+        self.events.agent.is_empty() && self.members.0.is_empty() && self.tasks.is_empty() && self.answers.is_empty()
     }
 
-    /// Writes mail alone and commits: one way there and back.
+    /// Writes mail alone and commits: one round trip.
     pub(super) async fn write_mail_and_commit(&self, client: &Object) -> Result<Retimed, Failed> {
         let statement = client.prepare_cached(WRITE_MAIL).await?;
         let commit = async { Ok(client.batch_execute("COMMIT").await?) };
-        // A statement is sent when its future is polled first: in this order. Where the mail fails, the commit does nothing.
-        let (retimed, ()) = tokio::try_join!(biased; self.insert_mail(client, &statement), commit)?;
+        // Sent in this order. Where the mail fails, the commit does nothing.
+        let (retimed, ()) = tokio::try_join!(biased; self.write_mail(client, &statement), commit)?;
         Ok(retimed)
     }
 
-    async fn write_mail<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
-        if self.messages.session.is_empty() {
-            return Ok(Retimed::default());
+    async fn write_members<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<(), Failed> {
+        let (agents, sessions) = &self.members;
+        if !agents.is_empty() {
+            client.execute(statement, &[agents, sessions]).await?;
         }
-        let statement = client.prepare_cached(WRITE_MAIL).await?;
-        self.insert_mail(client, &statement).await
+        Ok(())
     }
 
-    async fn insert_mail<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<Retimed, Failed> {
+    async fn write_mail<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<Retimed, Failed> {
         let (m, d) = (&self.messages, &self.deliveries);
         if m.session.is_empty() {
             return Ok(Retimed::default());
@@ -390,13 +365,10 @@ impl Pages {
         let payers: Vec<i64> = self.charges.keys().copied().collect();
         let (messages, bytes): (Vec<i64>, Vec<i64>) =
             self.charges.values().map(|more| (more.messages, more.bytes)).unzip();
-        let columns: [&(dyn ToSql + Sync); 28] = [
+        let columns: [&(dyn ToSql + Sync); 23] = [
             &m.session,
-            &m.ord,
             &m.public_id,
             &m.sender,
-            &m.recipient,
-            &m.number,
             &m.at,
             &m.priority,
             &m.ttl,
@@ -409,11 +381,9 @@ impl Pages {
             &m.content,
             &m.parts,
             &m.metadata,
+            &d.place,
             &d.agent,
             &d.number,
-            &d.session,
-            &d.ord,
-            &d.priority,
             &d.from_person,
             &overtaken,
             &payers,
@@ -436,30 +406,15 @@ impl Pages {
         Ok(())
     }
 
-    async fn write_copies<C: GenericClient>(&self, client: &C) -> Result<(), Failed> {
-        let (messages, agents, numbers) = &self.copies;
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let sql = "INSERT INTO copies (message_public_id, agent_id, number)
-                   SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[])";
-        let statement = client.prepare_cached(sql).await?;
-        client.execute(&statement, &[messages, agents, numbers]).await?;
-        Ok(())
-    }
-
     async fn write_tasks<C: GenericClient>(&self, client: &C) -> Result<(), Failed> {
         for task in &self.tasks {
-            let sql = "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_public_id,
-                                          session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
-                       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)";
-            let statement = client.prepare_cached(sql).await?;
+            let statement = client.prepare_cached(NewTask::INSERT).await?;
             let columns: [&(dyn ToSql + Sync); 12] = [
                 &task.id,
                 &task.owner,
                 &task.assignee,
                 &task.state.as_str(),
-                &task.subject,
+                &&*task.subject,
                 &task.message,
                 &task.session,
                 &task.parent,

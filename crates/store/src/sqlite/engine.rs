@@ -7,26 +7,25 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Statement, ToSql, params};
+use rusqlite::{Connection, Statement, ToSql};
 use uuid::Uuid;
 
+use super::SqliteStore;
 use super::error::{failed, is_taken};
 use super::plans::Prepared;
-use super::send::Outcome;
 use super::writer::WriteTx;
-use super::{SqliteStore, keys};
 use crate::StoreError;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE,
-    Tried, Tx, Value, Visit, Write,
+    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Read, Row, SQLITE, Tried, Tx, Value, Visit,
+    Write, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::types::{Agent, AgentKey, LogEntry, Written};
-use crate::verbs::pair;
+use crate::verbs::{SendTx, pair, send};
 
 impl ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -159,16 +158,14 @@ impl Tx for WriteTx {
         self.newest.stamp(at)
     }
 
-    async fn post(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
-        let (_, copies) = self.append_message(session, message, &[to])?;
+    async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
+        let copies = self.append(session, message, &[to])?;
         Ok(copies.first().map(|(_, number)| *number))
     }
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {
-        if let Outcome::Placed(placed) = self.send(caller, message)? {
-            let (message, placed) = *placed;
-            self.entries.extend(message.into_written(placed).entries);
-        }
+        let written = send(self, caller, message)?.into_written();
+        self.entries.extend(written.entries);
         Ok(())
     }
 
@@ -181,8 +178,7 @@ impl Tx for WriteTx {
     }
 
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>> {
-        let sent = WriteTx::send_all(self, caller, to, draft, now)?;
-        let written = Written::gather(sent.into_iter().map(|(message, placed)| message.into_written(placed)));
+        let written = Written::gather(WriteTx::send_all(self, caller, to, draft, now)?);
         self.entries.extend(written.entries);
         Ok(written.answer)
     }
@@ -191,26 +187,13 @@ impl Tx for WriteTx {
         Ok(())
     }
 
-    async fn add_line(&mut self, line: NewLine<'_>) -> Tried<()> {
-        let NewLine { transcript, place, author, message_id, text, now } = line;
-        self.db
-            .prepared(
-                "INSERT INTO transcript_lines (id, transcript_id, author_id, message_id, line, created_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
-                keys::row(transcript, place),
-                transcript,
-                author,
-                message_id,
-                text,
-                now.as_microsecond()
-            ])?;
-        Ok(())
+    async fn keep_floor(&mut self, agent: i64, number: i64) -> Tried<()> {
+        let sql = "UPDATE agents SET log_floor = $2 WHERE id = $1 AND log_floor < $2";
+        self.execute(sql, values![agent, number]).await.map(drop)
     }
 
-    async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
-        WriteTx::mark(self, agent, places, mark, now)
+    async fn remove_words(&mut self, _: &[i64]) -> Tried<()> {
+        Ok(())
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
@@ -227,6 +210,10 @@ impl Tx for WriteTx {
 
     fn household_changed(&mut self) {
         self.caches.consent.clear();
+    }
+
+    fn view_changed(&mut self, agent: i64) {
+        self.changed.agent(agent);
     }
 
     fn session_changed(&mut self, session: i64) {
@@ -275,16 +262,14 @@ impl Engine for SqliteStore {
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
         let caller = caller.clone();
         let (writer, task) = (self.writer()?, message.kind == Kind::Task);
-        let send = move |tx: &mut WriteTx| tx.send(&caller, message);
+        let send = move |tx: &mut WriteTx| send(tx, &caller, message);
         let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
         // The answer and the log entries are made here, off the writer's thread.
-        Ok(match outcome {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::Placed(placed) => {
-                let (message, placed) = *placed;
-                message.into_written(placed)
-            }
-        })
+        Ok(outcome.into_written())
+    }
+
+    async fn forget_words(&self, messages: Vec<i64>) -> Result<()> {
+        self.forget(messages).await
     }
 
     fn account(&self) -> &Account {

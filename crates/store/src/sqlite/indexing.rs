@@ -40,6 +40,7 @@ mod tests {
 
     use amb_core::mailbox::SearchQuery;
 
+    use super::super::error::failed;
     use super::*;
     use crate::Store;
     use crate::unit::{TestStore, at};
@@ -60,8 +61,9 @@ mod tests {
         office.ack(&bob, std::slice::from_ref(&sent.message_id), at(2)).await.unwrap();
         index(&store).await;
         // A process that dies between the two steps of removing.
-        let (old, _) = store.readers().read(|db| super::super::keep::old_mail(db, at(3), None)).await.unwrap();
-        store.writer().unwrap().write(move |tx| tx.remove_mail(&old)).await.unwrap();
+        let remove = "DELETE FROM deliveries WHERE message_id IN (SELECT id FROM messages WHERE content = 'needle');
+                      DELETE FROM messages WHERE content = 'needle'";
+        store.writer().unwrap().write(|tx| tx.db.execute_batch(remove).map_err(failed)).await.unwrap();
         let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
         let docs = || words().query_row("SELECT count(*) FROM docs", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(docs(), 2);

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::engine::now as run;
 use super::error::failed;
-use super::keys::number_of;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
@@ -15,7 +14,7 @@ use crate::engine::SQLITE;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::replicas::{ListenerState, StaleListener};
-use crate::types::{AgentKey, LogEntry};
+use crate::types::{AgentKey, LogEntry, log_number};
 use crate::verbs::by_key;
 
 impl WriteTx {
@@ -30,7 +29,7 @@ impl WriteTx {
 
     /// The row with this number is written.
     fn number_given(&mut self, agent: i64, number: i64) {
-        self.caches.heads.put(agent, number);
+        self.caches.heads.insert(agent, number);
     }
 
     /// Appends an event other than mail to an agent's log.
@@ -43,17 +42,17 @@ impl WriteTx {
             .execute(params![agent, number, json(&event)?, now.as_microsecond()])
             .map_err(failed)?;
         self.number_given(agent, number);
-        Ok(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(number).into() } })
+        Ok(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: log_number(number).into() } })
     }
 
     /// Appends a message to its session and to the logs of its recipients, and counts it as unread there. Without
-    /// recipients it stays in the session, and no log tells of it. Returns its row and its number in each log.
-    pub(super) fn append_message(
+    /// recipients it stays in the session, and no log tells of it. Returns its number in each log.
+    pub(super) fn append_rows(
         &mut self,
         session: i64,
         message: Columns<'_>,
         recipients: &[Addressee],
-    ) -> Result<(i64, Vec<(Addressee, u64)>)> {
+    ) -> Result<Vec<(Addressee, u64)>> {
         let stored = message.stored(recipients.len());
         let row = self
             .db
@@ -85,10 +84,10 @@ impl WriteTx {
         self.changed.agent(message.sender);
         let mut copies = Vec::with_capacity(recipients.len());
         for to in recipients {
-            copies.push((*to, number_of(self.deliver(*to, session, row, message.priority)?)));
+            copies.push((*to, log_number(self.deliver(*to, session, row, message.priority)?)));
         }
         self.charge(message.payer, stored)?;
-        Ok((row, copies))
+        Ok(copies)
     }
 
     /// Appends a message to an agent's log. Returns its number there.
@@ -143,10 +142,10 @@ pub(super) fn stale_listeners(
 ) -> Result<Vec<StaleListener>> {
     let mut found = Vec::new();
     for (index, mailbox) in listeners.iter().enumerate() {
-        let head = number_of(head(db, mailbox.agent.0)?);
+        let head = log_number(head(db, mailbox.agent.0)?);
         // The head may have been advanced, and what was after a listener may have been removed.
         let behind = head > mailbox.at
-            && number_of(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
+            && log_number(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
         let key_ended = match mailbox.key {
             Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|(agent, _)| agent.key != mailbox.agent),
             None => false,

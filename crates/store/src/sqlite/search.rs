@@ -8,13 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::failed;
-use super::keys::number_of;
-use super::messages::undelivered;
 use super::open::tune;
 use super::plans::Prepared;
 use crate::StoreError;
 use crate::error::Result;
-use crate::types::AgentKey;
+use crate::types::{AgentKey, log_number};
 use crate::unindexed::entries_of_each;
 
 /// Bytes of text that are held at once; the rest is indexed by the next transaction.
@@ -229,7 +227,7 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
     while bytes < BYTES
         && let Some(row) = found.next().map_err(failed)?
     {
-        last = number_of(row.get(0).map_err(failed)?);
+        last = log_number(row.get(0).map_err(failed)?);
         entries += 1;
         let (message, sender): (i64, i64) = (row.get(1).map_err(failed)?, row.get(5).map_err(failed)?);
         let mut who = format!("m{sender} f{sender}");
@@ -259,11 +257,11 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
 /// The task that an update in this agent's log is about, where the agent sent it and the office rejected it at once: such a
 /// task is in no log, and is found by its sender alone.
 fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<Doc>> {
-    db.prepared(concat!(
+    db.prepared(
         "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.session_id
-         WHERE n.public_id = ?1 AND n.sender_id = ?2 AND s.group_id IS NULL AND ",
-        undelivered!("n")
-    ))
+         WHERE n.public_id = ?1 AND n.sender_id = ?2 AND s.group_id IS NULL
+         AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = n.id)",
+    )
     .and_then(|mut select| {
         select
             .query_row(params![task, sender.0], |row| {

@@ -1,269 +1,240 @@
-//! Sending. What is asked of the database here is asked for every message, so little is.
+//! What a send looks up and writes, mostly from the writer's caches.
+
+use std::collections::HashSet;
 
 use amb_core::doc::Sent;
-use amb_core::send::{Accepted, Named, Place, Recipient, decide};
-use amb_core::stepping_in::check_open;
-use amb_core::task::RejectReason;
-use amb_core::{Entry, Event, Kind, MessageId, TaskState};
+use amb_core::id::fresh_uuid;
+use amb_core::send::Storage;
+use amb_core::{AgentName, Card, Consent, Draft, Timestamp};
 use futures_util::FutureExt;
-use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
-use super::cache::{Peer, Session};
 use super::engine::now as run;
-use super::error::failed;
-use super::messages::{self, Found};
-use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
+use crate::engine::{FromRow, Query, Row, SQLITE, SqlOf, Tx, values};
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, Parent, Placed, json, json_of, no_session};
-use crate::refusals;
-use crate::tasks::Update;
-use crate::types::{Agent, AgentKey, LogEntry};
-use crate::verbs::{audience, joined, pair};
+use crate::outgoing::{OutgoingMessage, Subject, json, no_session};
+use crate::quota::Stored;
+use crate::types::{Agent, Once, Written};
+use crate::verbs::{
+    NewTask, Outcome, ParentRow, Peer, SendTx, SessionRow, TASK_OF_MESSAGE, To, agent_named, answer_under, audience,
+    consent, group_named, joined, keep_answer, pair, send,
+};
 
-/// What became of a send.
-pub(super) enum Outcome {
-    /// It was written; the message comes back for the answer and the log entries.
-    Placed(Box<(OutgoingMessage, Placed)>),
-    /// Its idempotency key had been used for the same draft.
-    Repeat(Sent),
+impl FromRow for Peer {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
+        Ok(Self { id: row.take()?, name: row.take()?, paused: row.take()?, card: Card::from_row(row)?.into() })
+    }
 }
 
-/// Who a message is for.
-pub(super) enum To {
-    Agent(Peer),
-    /// A group that the sender is in: its row, and the members who get the message.
-    Group(i64, Vec<Addressee>),
-}
+static PARENT: SqlOf = SqlOf::new();
+static SESSION: SqlOf = SqlOf::new();
 
-impl To {
-    fn group(&self) -> Option<i64> {
-        if let To::Group(group, _) = self { Some(*group) } else { None }
+impl SendTx for WriteTx {
+    fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.guarded(operation)
     }
 
-    /// Whether this session is one between the sender and whom the message is for.
-    fn shares(&self, session: &Session, me: i64) -> bool {
-        match self {
-            To::Agent(peer) => session.pair == Some(pair(me, peer.id)),
-            To::Group(group, _) => session.group == Some(*group),
+    fn stamp(&mut self, at: Timestamp) -> Timestamp {
+        self.newest.stamp(at)
+    }
+
+    fn answer_under(&mut self, caller: i64, once: &Once) -> Result<Option<Sent>> {
+        run(answer_under(self, caller, once).boxed())
+    }
+
+    fn keep_answer(&mut self, caller: i64, once: &Once, sent: Sent, at: Timestamp) -> Result<()> {
+        run(keep_answer(self, caller, once, &json(&sent)?, at).boxed())
+    }
+
+    fn recipient(&mut self, caller: &Agent, name: &AgentName) -> Result<Option<To>> {
+        if let Some(peer) = self.peer(name)? {
+            return Ok(Some(To::Agent(peer)));
         }
+        let Some(group) = run(joined(self, name, caller.key.0).boxed())? else { return Ok(None) };
+        Ok(Some(To::Group(group, run(audience(self, group, caller).boxed())?)))
+    }
+
+    fn consent(&mut self, a: i64, b: i64) -> Result<Consent> {
+        let pair = pair(a, b);
+        if let Some(consent) = self.caches.consent.get(&pair) {
+            return Ok(*consent);
+        }
+        let consent = run(consent(self, a, b).boxed())?;
+        self.caches.consent.insert(pair, consent);
+        Ok(consent)
+    }
+
+    fn current_tasks(&mut self, agent: i64) -> Result<usize> {
+        let sql = "SELECT count(*) FROM tasks WHERE assignee_id = $1 AND state IN ('accepted', 'working')";
+        let count: i64 = run(self.one(sql, values![agent]).boxed())?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
+        WriteTx::storage(self, sender, more)
+    }
+
+    fn parent(&mut self, caller: i64, id: Uuid) -> Result<Option<ParentRow>> {
+        let sql = PARENT.get(&SQLITE, |_| ParentRow::select("messages m", "$1") + " WHERE m.public_id = $2");
+        run(self.find(sql, values![caller, id]).boxed())
+    }
+
+    fn session(&mut self, id: Uuid) -> Result<Option<SessionRow>> {
+        if let Some(row) = self.caches.by_public_id.get(&id).copied() {
+            return self.session_at(row);
+        }
+        let found = run(self.find("SELECT id FROM sessions WHERE public_id = $1", values![id]).boxed())?;
+        let Some(row) = found else { return Ok(None) };
+        self.caches.by_public_id.insert(id, row);
+        self.session_at(row)
+    }
+
+    fn session_of_subject(&mut self, caller: i64, to: &To, subject: &Subject, at: Timestamp) -> Result<SessionRow> {
+        let found = match to {
+            To::Agent(peer) => self.pair_session(pair(caller, peer.id), &subject.key)?,
+            To::Group(group, _) => {
+                let sql = "SELECT id FROM sessions WHERE group_id = $1 AND subject_key = $2";
+                run(self.find(sql, values![*group, &subject.key]).boxed())?
+            }
+        };
+        match found {
+            Some(row) => self.session_at(row)?.ok_or_else(no_session),
+            None => self.new_session(caller, to, subject, at),
+        }
+    }
+
+    fn enter_session(&mut self, session: i64, members: &[Addressee], sender: i64) -> Result<()> {
+        let sql = "INSERT INTO session_members (agent_id, session_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        for member in members.iter().map(|to| to.agent.0).chain([sender]) {
+            run(self.execute(sql, values![member, session]).boxed())?;
+        }
+        Ok(())
+    }
+
+    fn task_of_message(&mut self, message: Uuid) -> Result<Option<i64>> {
+        run(self.find(TASK_OF_MESSAGE, values![message]).boxed())
+    }
+
+    fn append(&mut self, session: i64, message: Columns<'_>, to: &[Addressee]) -> Result<Vec<(Addressee, u64)>> {
+        self.append_rows(session, message, to)
+    }
+
+    fn insert_task(&mut self, task: NewTask) -> Result<()> {
+        let NewTask { id, owner, assignee, message, session, parent, deadline, at, .. } = task;
+        let (state, subject, note, callback) =
+            (task.state.as_str(), &*task.subject, task.note.as_deref(), task.callback.as_deref());
+        let values =
+            values![id, owner, assignee, state, subject, message, session, parent, deadline, note, callback, at];
+        run(self.execute(NewTask::INSERT, values).boxed()).map(drop)
     }
 }
 
 impl WriteTx {
-    pub(super) fn send(&mut self, caller: &Agent, mut message: OutgoingMessage) -> Result<Outcome> {
-        message.at = self.newest.stamp(message.at);
-        let me = caller.key.0;
-        if let Some(once) = &message.once
-            && let Some(sent) = self.answered_before(me, once)?
-        {
-            return Ok(Outcome::Repeat(sent));
+    /// The registered agent that this name means.
+    fn peer(&mut self, name: &AgentName) -> Result<Option<Peer>> {
+        if let Some(peer) = self.caches.peers.get(name) {
+            return Ok(Some(peer.clone()));
         }
-        let to = self.recipient(caller, &message)?;
-        let placed = match &to {
-            To::Agent(peer) => {
-                // By the name that it has: traces and answers know no other.
-                message.to = peer.name.clone();
-                self.place(caller, &message, &to)?
-            }
-            To::Group(..) => self.guarded(|tx| tx.place(caller, &message, &to))?,
+        let sql = "SELECT id, name, paused_by IS NOT NULL, description, capabilities, allow_from, max_concurrent_tasks
+                   FROM agents WHERE name = $1 AND deleted_at IS NULL";
+        let found: Option<Peer> = run(self.find(sql, values![name.as_str()]).boxed())?;
+        let Some(peer) = found else {
+            // Cached under its own name alone, by which it is removed when its card changes.
+            return match run(agent_named(self, name).boxed())? {
+                Some(like) => self.peer(&like.name),
+                None => Ok(None),
+            };
         };
-        if let Some(once) = &message.once {
-            self.remember_answer(me, once, &message.sent(&placed), message.at)?;
-        }
-        Ok(Outcome::Placed(Box::new((message, placed))))
+        self.caches.peers.insert(name.clone(), peer.clone());
+        Ok(Some(peer))
     }
 
-    /// The agent of this name, or the group that the sender is in.
-    fn recipient(&mut self, caller: &Agent, message: &OutgoingMessage) -> Result<To> {
-        if let Some(peer) = self.peer(&message.to)?.filter(|peer| !peer.deleted) {
-            return Ok(To::Agent(peer));
+    /// The session of this row.
+    fn session_at(&mut self, row: i64) -> Result<Option<SessionRow>> {
+        if let Some(session) = self.caches.sessions.get(&row) {
+            return Ok(Some(session.clone()));
         }
-        let group = run(joined(self, &message.to, caller.key.0).boxed())?;
-        let group = group.ok_or_else(|| refusals::not_connected(&message.to))?;
-        Ok(To::Group(group, run(audience(self, group, caller).boxed())?))
+        let sql = SESSION.get(&SQLITE, |_| format!("SELECT {} FROM sessions s WHERE s.id = $1", SessionRow::COLUMNS));
+        let found: Option<SessionRow> = run(self.find(sql, values![row]).boxed())?;
+        if let Some(session) = &found {
+            self.caches.sessions.insert(row, session.clone());
+        }
+        Ok(found)
     }
 
-    /// Looks up what decides about a message, and writes it if it is accepted.
-    fn place(&mut self, caller: &Agent, message: &OutgoingMessage, to: &To) -> Result<Placed> {
-        let me = caller.key.0;
-        let recipient = match to {
-            To::Agent(peer) => Recipient::Agent {
-                consent: self.consent(me, peer.id)?,
-                card: &peer.card,
-                heard: peer.card.allow_from.allows_in_any_case(&message.from),
-                current_tasks: if message.kind == Kind::Task { self.current_tasks(peer.id)? } else { 0 },
-            },
-            To::Group(_, members) => Recipient::Group { copies: members.len(), size: message.size() },
-        };
-        let copies = if let To::Group(_, members) = to { members.len() } else { 1 };
-        let storage = self.storage(me, message.stored(copies))?;
-        let found = self.parent_of(me, message)?;
-        let in_group = found.as_ref().is_some_and(|found| found.group.is_some() && found.group == to.group());
-        let answered = match found.as_ref().filter(|_| message.reply_to().is_some()) {
-            Some(found) => self.session(found.session)?.filter(|session| to.shares(session, me)),
-            None => None,
-        };
-        let session = match message.session {
-            None => Named::None,
-            Some(id) => match self.session_by_public_id(id)? {
-                None => Named::Missing,
-                Some(session) if to.shares(&session, me) => Named::Shared(session),
-                Some(_) => Named::Other,
-            },
-        };
-        let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
-        let found = found.map(Found::message).transpose()?;
-        let mut facts = message.facts(recipient, storage);
-        facts.parent = message.parent_fact(parent_id.as_ref(), found.as_ref(), in_group);
-        (facts.session, facts.answered) = (session, answered);
-        let accepted = decide(facts)?;
-        self.write(caller, message, to, accepted)
+    /// The row of the session of two agents and a subject.
+    fn pair_session(&mut self, (low, high): (i64, i64), key: &str) -> Result<Option<i64>> {
+        if let Some(row) = self.caches.by_subject.get(&(low, high, key.into())) {
+            return Ok(Some(*row));
+        }
+        let sql = "SELECT id FROM sessions WHERE low_id = $1 AND high_id = $2 AND subject_key = $3";
+        let found = run(self.find(sql, values![low, high, key]).boxed())?;
+        if let Some(row) = found {
+            self.caches.by_subject.insert((low, high, key.into()), row);
+        }
+        Ok(found)
     }
 
-    /// Writes a message that was accepted.
-    fn write(
+    fn new_session(&mut self, caller: i64, to: &To, subject: &Subject, at: Timestamp) -> Result<SessionRow> {
+        let public_id = fresh_uuid(at);
+        let (peer, group) = match to {
+            To::Agent(peer) => (Some(peer.id), None),
+            To::Group(group, _) => (None, Some(*group)),
+        };
+        let pair = peer.map(|peer| pair(caller, peer));
+        let (low, high) = pair.unzip();
+        let sql =
+            "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, group_id, low_id,
+                                         high_id, created_at)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let values = values![public_id, &subject.subject, &subject.key, caller, peer, group, low, high, at];
+        let id = run(self.insert(sql, values).boxed())?;
+        if let Some((low, high)) = pair {
+            let sql = "INSERT INTO session_members (agent_id, session_id) VALUES ($1, $3), ($2, $3)";
+            run(self.execute(sql, values![low, high, id]).boxed())?;
+            self.caches.by_subject.insert((low, high, subject.key.as_str().into()), id);
+        }
+        let subject = subject.subject.as_str().into();
+        let session = SessionRow { id, public_id, subject, pair, group, ended_by: None };
+        self.caches.by_public_id.insert(public_id, id);
+        self.caches.sessions.insert(id, session.clone());
+        Ok(session)
+    }
+
+    /// Sends one draft to each of several agents, all or none.
+    pub(super) fn send_all(
         &mut self,
         caller: &Agent,
-        message: &OutgoingMessage,
-        to: &To,
-        accepted: Accepted<Session>,
-    ) -> Result<Placed> {
-        let me = caller.key.0;
-        let Accepted { hop, place, task } = accepted;
-        let session = match (place, &message.subject, to) {
-            (Place::Session(session), ..) => session,
-            // May make a session: nothing after it but the message itself may fail.
-            (Place::Subject, Some(subject), To::Agent(peer)) => self.pair_session(me, peer.id, subject, message.at)?,
-            (Place::Subject, Some(subject), To::Group(group, _)) => {
-                self.group_session(*group, me, subject, message.at)?
+        to: &[AgentName],
+        draft: &Draft,
+        now: Timestamp,
+    ) -> Result<Vec<Written<Sent>>> {
+        let (mut sent, mut known, mut copies) = (Vec::with_capacity(to.len()), HashSet::new(), 0);
+        for name in to {
+            if !known.insert(self.meant_by(name)?) {
+                continue;
             }
-            (Place::Subject, None, _) => return Err(no_session()),
-        };
-        // One that was just made is open, so nothing was written yet.
-        check_open(session.ended_by.as_deref())?;
-        let rejected = matches!(task, Some((_, Some(_))));
-        let recipients: &[Addressee] = match to {
-            To::Agent(_) if rejected => &[],
-            To::Agent(peer) => &[Addressee {
-                agent: AgentKey(peer.id),
-                from_person: caller.person && self.consent(me, peer.id)?.marks_person(true),
-            }],
-            To::Group(_, members) => {
-                self.enter_session(session.id, members, me)?;
-                members
+            let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
+            let message = OutgoingMessage::new(&caller.name, draft, now)?;
+            let outcome = send(self, caller, message)?;
+            if let Outcome::Placed(placed) = &outcome {
+                copies += placed.1.copies.len();
             }
-        };
-        let task_ref = task.as_ref().and_then(|(state, _)| message.task_ref(*state));
-        let columns = Columns::new(caller, message, &hop, task_ref.as_ref().map(json).transpose()?)?;
-        let (row, copies) = self.append_message(session.id, columns, recipients)?;
-        let mut placed = Placed {
-            session: session.public_id,
-            subject: session.subject.clone(),
-            copies,
-            task: task_ref.clone(),
-            reason: None,
-            paused: matches!(to, To::Agent(peer) if peer.paused && !rejected),
-            more: Vec::new(),
-        };
-        if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, task_ref, to) {
-            placed.reason = reason.as_ref().map(RejectReason::to_string);
-            self.insert_task(caller, peer, &session, message, row, state, placed.reason.as_deref())?;
-            if let Some(reason) = &placed.reason {
-                let update = Update::new(task, message.id, Some(reason), self.newest.stamp(message.at));
-                placed.more = self.tell_rejected(caller, peer, &session, message, update, hop)?;
-            }
+            sent.push(outcome.into_written());
         }
-        Ok(placed)
+        draft.check_copies(copies)?;
+        Ok(sent)
     }
 
-    /// The message that this one answers or passes on, which its sender must have sent or received.
-    fn parent_of(&self, me: i64, message: &OutgoingMessage) -> Result<Option<Found>> {
-        let Some(Parent { id, relay }) = message.parent else { return Ok(None) };
-        match messages::find(&self.db, id)? {
-            Some(found) if (!relay && found.sender == me) || found.came_to(&self.db, me)? => Ok(Some(found)),
-            _ => Ok(None),
-        }
-    }
-
-    /// How many tasks the agent works on.
-    fn current_tasks(&self, assignee: i64) -> Result<usize> {
-        self.db
-            .prepared("SELECT count(*) FROM tasks WHERE assignee_id = ?1 AND state IN ('accepted', 'working')")
-            .and_then(|mut select| select.query_row([assignee], |row| row.get::<_, u32>(0)))
-            .map(|count| count as usize)
-            .map_err(failed)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn insert_task(
-        &self,
-        caller: &Agent,
-        peer: &Peer,
-        session: &Session,
-        message: &OutgoingMessage,
-        row: i64,
-        state: TaskState,
-        note: Option<&str>,
-    ) -> Result<()> {
-        let parent: Option<i64> = match message.parent.filter(|parent| parent.relay) {
-            Some(parent) => self
-                .db
-                .prepared("SELECT t.id FROM tasks t JOIN messages m ON m.id = t.message_id WHERE m.public_id = ?1")
-                .and_then(|mut select| select.query_row([parent.id.as_bytes()], |row| row.get(0)).optional())
-                .map_err(failed)?,
-            None => None,
+    /// Whom a name means: an agent, else a group; nobody, where no one has it.
+    fn meant_by(&mut self, name: &AgentName) -> Result<(Option<i64>, Option<i64>, Option<AgentName>)> {
+        let agent = self.peer(name)?.map(|peer| peer.id);
+        let group = match agent {
+            Some(_) => None,
+            None => run(group_named(self, name, 0).boxed())?.map(|(id, _, _)| id),
         };
-        let callback = json_of(message.callback.as_ref())?;
-        self.db
-            .prepared(
-                "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_id, message_public_id,
-                                    session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)",
-            )
-            .and_then(|mut insert| {
-                insert.execute(params![
-                    message.task_id.as_ref().map(Uuid::as_bytes),
-                    caller.key.0,
-                    peer.id,
-                    state.as_str(),
-                    &*session.subject,
-                    row,
-                    message.id.as_bytes(),
-                    session.public_id.as_bytes(),
-                    parent,
-                    message.deadline.map(|at| at.as_microsecond()),
-                    note,
-                    callback,
-                    message.at.as_microsecond(),
-                ])
-            })
-            .map_err(failed)
-            .map(drop)
-    }
-
-    /// Tells the sender of a task that the office rejected it, by an update in the other's name. Charged to who asked for it:
-    /// else one agent could fill up another's account.
-    fn tell_rejected(
-        &mut self,
-        caller: &Agent,
-        peer: &Peer,
-        session: &Session,
-        message: &OutgoingMessage,
-        update: Update,
-        hop: amb_core::route::Hop,
-    ) -> Result<Vec<LogEntry>> {
-        let me = caller.key.0;
-        let columns = update.columns(&peer.name, peer.id, me, hop, json_of(message.callback.as_ref())?)?;
-        let to = Addressee { agent: caller.key, from_person: false };
-        let (_, copies) = self.append_message(session.id, columns, &[to])?;
-        let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));
-        let told = |(to, number): (Addressee, u64)| LogEntry {
-            agent: to.agent,
-            entry: Entry { event: event.clone(), cursor: number.into() },
-        };
-        Ok(copies.into_iter().map(told).collect())
+        Ok((agent, group, (agent.is_none() && group.is_none()).then(|| name.clone())))
     }
 }

@@ -11,26 +11,8 @@ use super::error::failed;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::quota::{Account, Charges, Stored};
+use crate::quota::{Account, Stored};
 use crate::verbs::stored_by;
-
-/// The bytes of a message that count, of the columns of this table or alias.
-macro_rules! message_bytes {
-    ($of:literal) => {
-        concat!(
-            "octet_length(",
-            $of,
-            ".content) + ifnull(octet_length(",
-            $of,
-            ".parts), 0) + ifnull(octet_length(",
-            $of,
-            ".metadata), 0) + ifnull(octet_length(",
-            $of,
-            ".callback), 0)"
-        )
-    };
-}
-pub(super) use message_bytes;
 
 /// What the whole office stores.
 #[derive(Debug)]
@@ -93,14 +75,14 @@ impl WriteTx {
             return Ok(*known);
         }
         let stored = run(stored_by(self, agent).boxed())?;
-        self.caches.stored.put(agent, stored);
+        self.caches.stored.insert(agent, stored);
         Ok(stored)
     }
 
     /// Counts what was written or removed.
     pub(super) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
         self.office.now += more;
-        if let Some(known) = self.caches.stored.get_mut(&agent) {
+        if let Some(mut known) = self.caches.stored.get_mut(&agent) {
             *known += more;
         }
         self.db
@@ -112,10 +94,5 @@ impl WriteTx {
             .and_then(|mut insert| insert.execute(params![agent, more.messages, more.bytes]))
             .map_err(failed)
             .map(drop)
-    }
-
-    /// The same for several agents.
-    pub(super) fn charge_all(&mut self, charges: Charges) -> Result<()> {
-        charges.into_iter().try_for_each(|(agent, more)| self.charge(agent, more))
     }
 }

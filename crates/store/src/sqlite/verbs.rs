@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::engine::now as run;
-use super::{SqliteStore, disk_space, keep, log};
+use super::{SqliteStore, disk_space, log};
 use crate::error::Result;
-use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::query::InboxPage;
 use crate::replicas::{ListenerState, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, ViewVersion};
@@ -66,15 +66,5 @@ impl Store for SqliteStore {
 
     async fn index_mail(&self) -> Result<u64> {
         self.unindexed.index_next(self).await
-    }
-
-    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
-        let (old, next) = self.readers().read(move |db| keep::old_mail(db, before, from)).await?;
-        if old.is_empty() {
-            return Ok(Removed { messages: 0, next });
-        }
-        let (messages, old) = self.writer()?.write(move |tx| Ok((tx.remove_mail(&old)?, old))).await?;
-        self.forget(old).await?;
-        Ok(Removed { messages, next })
     }
 }

@@ -8,9 +8,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::household;
-use crate::engine::{
-    Changes, Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write,
-};
+use crate::engine::{Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
@@ -79,13 +77,13 @@ pub(super) fn task_ids(text: Option<String>) -> Vec<TaskId> {
 
 /// The columns of [`AgentRow`], as `$1` sees the agent `a`.
 fn agent_columns(db: &dyn Db) -> String {
-    let Dialect { task_id, no, .. } = *db.dialect();
+    let task_id = db.dialect().task_id;
     format!(
         "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
          p.last_seen, p.here,
          (SELECT string_agg({task_id}, ',' ORDER BY t.id) FROM tasks t
           WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')),
-         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), {no}), a.person, a.paused_by IS NOT NULL"
+         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), FALSE), a.person, a.paused_by IS NOT NULL"
     )
 }
 

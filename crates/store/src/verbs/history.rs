@@ -10,11 +10,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::messages::{shown_in_pair, shown_to};
-use super::receipts::mark;
+use super::receipts::{Delivery, Mark, mark};
 use crate::budget::Budget;
-use crate::engine::{
-    Changes, Db, Delivery, Dialect, Engine, Look, Mark, Query, Row, SqlOf, Tried, read, values, write,
-};
+use crate::engine::{Changes, Db, Engine, Look, Query, Row, SqlOf, Tried, read, values, write};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::refusals;
@@ -53,17 +51,21 @@ impl<E: Engine> Sessions for E {}
 
 /// The columns of [`Line`] of a message `m` and its delivery `e`: to the agent `$1` in a group, else to the one it went to. `name` is
 /// that of its sender in a group, `texts` are callback, content, parts and metadata.
-pub(super) fn line_columns(dialect: &Dialect, name: &str, texts: &str) -> String {
+pub(super) fn line_columns(name: &str, texts: &str) -> String {
     format!(
-        "m.public_id, {}, m.sender_id, {name}, {}, e.read_at, e.from_person, m.created_at, m.kind, m.priority,
-         m.reply_to, m.correlation_id, m.task, {texts}",
-        dialect.place, dialect.delivery
+        "m.public_id, m.id, m.sender_id, {name}, e.message_id, e.read_at, e.from_person, m.created_at, m.kind, m.priority,
+         m.reply_to, m.correlation_id, m.task, {texts}"
     )
 }
 
+/// Joins to `m` of the session `s` its delivery: to the agent `$1` in a group, else to the one it went to.
+pub(super) const OWN_DELIVERY: &str = "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id =
+    CASE WHEN s.group_id IS NULL THEN s.low_id + s.high_id - m.sender_id ELSE $1 END";
+
 /// A message as a member of its session sees it.
 pub(super) struct Line {
-    pub(super) place: i64,
+    /// Its id here, which orders the messages of a session.
+    pub(super) id: i64,
     row: ViewRow,
     /// Where it came to the viewer, who has not read it.
     unread: Option<Delivery>,
@@ -72,14 +74,14 @@ pub(super) struct Line {
 impl Line {
     /// A message from the next columns of a row, if there is one. `other` is the other agent of a session between two.
     pub(super) fn take(row: &mut Row<'_>, viewer: &Agent, other: &AgentName) -> Result<Option<Self>> {
-        let Some(id) = row.take()? else { return Ok(None) };
-        let (place, sender, name): (_, i64, Option<String>) = (row.take()?, row.take()?, row.take()?);
+        let Some(public_id) = row.take()? else { return Ok(None) };
+        let (id, sender, name): (_, i64, Option<String>) = (row.take()?, row.take()?, row.take()?);
         let (delivery, read_at): (Option<i64>, Option<Timestamp>) = (row.take()?, row.take()?);
         let from_person: Option<bool> = row.take()?;
         let mine = sender == viewer.key.0;
         let unread = delivery.filter(|_| read_at.is_none() && !mine);
         let mut view = ViewRow {
-            id,
+            id: public_id,
             sender: match name {
                 _ if mine => viewer.name.clone(),
                 Some(name) => row::name(&name)?,
@@ -101,7 +103,7 @@ impl Line {
         if mine != callback_is_senders(view.kind.as_deref()) {
             view.callback = None;
         }
-        Ok(Some(Self { place, row: view, unread: unread.map(|place| Delivery { place, sender }) }))
+        Ok(Some(Self { id, row: view, unread: unread.map(|message| Delivery { message, sender }) }))
     }
 
     pub(super) fn view(self, shape: Shape) -> Result<MessageView> {
@@ -109,20 +111,17 @@ impl Line {
     }
 }
 
-/// A session: its row, its subject, the other agent where there is one, whether the caller is in it, and the place of a message.
-type Found = (i64, String, Option<String>, bool, Option<i64>);
+/// A session: its row, its subject, the other agent where there is one, whether the caller is in it, and the id of a message.
+type FoundSession = (i64, String, Option<String>, bool, Option<i64>);
 
-static SESSION: SqlOf = SqlOf::new();
 static PAGE_OF_PAIR: SqlOf = SqlOf::new();
 static PAGE_OF_GROUP: SqlOf = SqlOf::new();
 
-/// Selects the newest messages of the session `$2` before the place `$3`, `$4` at most, that are shown to the agent `$1`.
-fn page_of(dialect: &Dialect, name: &str, joins: &str, shown: &str) -> String {
+/// Selects the newest messages of the session `$2` before the message `$3`, `$4` at most, that are shown to the agent `$1`.
+fn page_of(name: &str, joins: &str, shown: &str) -> String {
     format!(
-        "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND {place} < $3 AND {shown}
-         ORDER BY {place} DESC LIMIT $4",
-        line_columns(dialect, name, "m.callback, m.content, m.parts, m.metadata"),
-        place = dialect.place
+        "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND m.id < $3 AND {shown} ORDER BY m.id DESC LIMIT $4",
+        line_columns(name, "m.callback, m.content, m.parts, m.metadata")
     )
 }
 
@@ -137,11 +136,10 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
     if own.is_empty() {
         return Ok(());
     }
-    let dialect = db.dialect();
     let sql = format!(
-        "SELECT e.message FROM {} WHERE e.message {} GROUP BY e.message HAVING count(*) = count(e.read_at)",
-        dialect.group_deliveries,
-        (dialect.in_ids)("$1")
+        "SELECT m.public_id FROM messages m JOIN deliveries e ON e.message_id = m.id
+         WHERE m.public_id {} GROUP BY m.public_id HAVING count(*) = count(e.read_at)",
+        (db.dialect().in_ids)("$1")
     );
     let ids: Vec<Uuid> = own.keys().copied().collect();
     for id in db.rows::<Uuid>(&sql, values![&ids]).await? {
@@ -152,7 +150,7 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
     Ok(())
 }
 
-/// The newest messages of a session before a place, and what of them the caller has not read. `other` is the other agent of a
+/// The newest messages of a session before one, and what of them the caller has not read. `other` is the other agent of a
 /// session between two, `None` in a group.
 pub(super) async fn page(
     db: &mut dyn Db,
@@ -163,12 +161,12 @@ pub(super) async fn page(
     shape: Shape,
 ) -> Tried<(Vec<MessageView>, Vec<Delivery>)> {
     let sql = match other {
-        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |dialect| {
-            page_of(dialect, "NULL", dialect.pair_delivery, &shown_in_pair(dialect, "$1"))
+        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |_| {
+            page_of("NULL", "LEFT JOIN deliveries e ON e.message_id = m.id", &shown_in_pair("$1"))
         }),
-        None => PAGE_OF_GROUP.get(db.dialect(), |dialect| {
+        None => PAGE_OF_GROUP.get(db.dialect(), |_| {
             let joins = "JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id";
-            page_of(dialect, "f.name", &format!("{joins} {}", dialect.own_delivery), &shown_to(dialect, "$1"))
+            page_of("f.name", &format!("{joins} {OWN_DELIVERY}"), &shown_to("$1"))
         }),
     };
     let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
@@ -198,23 +196,18 @@ async fn history(
 ) -> Tried<(History, Vec<Delivery>)> {
     let me = caller.key.0;
     let before = wanted.before.as_ref().map(message_uuid).transpose()?;
-    let sql = SESSION.get(db.dialect(), |dialect| {
-        format!(
-            "SELECT s.id, s.subject, a.name,
-                    EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = $2 AND b.session_id = s.id),
-                    (SELECT {} FROM messages m WHERE m.public_id = $3 AND m.session_id = s.id)
-             FROM sessions s LEFT JOIN agents a ON a.id = s.low_id + s.high_id - $2 WHERE s.public_id = $1",
-            dialect.place
-        )
-    });
-    let found: Option<Found> = db.find(sql, values![session, me, before]).await?;
-    let (id, subject, other, is_member, place) = found.ok_or_else(no_session)?;
+    let sql = "SELECT s.id, s.subject, a.name,
+                      EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = $2 AND b.session_id = s.id),
+                      (SELECT m.id FROM messages m WHERE m.public_id = $3 AND m.session_id = s.id)
+               FROM sessions s LEFT JOIN agents a ON a.id = s.low_id + s.high_id - $2 WHERE s.public_id = $1";
+    let found: Option<FoundSession> = db.find(sql, values![session, me, before]).await?;
+    let (id, subject, other, is_member, end) = found.ok_or_else(no_session)?;
     if !is_member {
         return Err(refusals::not_a_member().into());
     }
-    let end = match (&wanted.before, place) {
+    let end = match (&wanted.before, end) {
         (Some(before), None) => return Err(not_in_session(before).into()),
-        (_, place) => place.unwrap_or(i64::MAX),
+        (_, end) => end.unwrap_or(i64::MAX),
     };
     let other = other.as_deref().map(row::name).transpose()?;
     let (mut messages, unread) = page(db, caller, (id, other.as_ref()), end, wanted.limit, Shape::Whole).await?;

@@ -122,12 +122,9 @@ async fn insert_token(
 }
 
 async fn renew(tx: &mut dyn Tx, member: &AgentName, owner: KeyHash, now: Timestamp) -> Tried<()> {
-    let sql = format!(
-        "UPDATE household_tokens SET hash = $2, created_at = $3 WHERE owner = {} AND household_id IN
-         (SELECT household_id FROM agents WHERE lower(name) = $1 AND household_id IS NOT NULL)",
-        tx.dialect().yes
-    );
-    match tx.execute(&sql, values![&member.folded(), &owner.to_hex(), now]).await? {
+    let sql = "UPDATE household_tokens SET hash = $2, created_at = $3 WHERE owner = TRUE AND household_id IN
+               (SELECT household_id FROM agents WHERE lower(name) = $1 AND household_id IS NOT NULL)";
+    match tx.execute(sql, values![&member.folded(), &owner.to_hex(), now]).await? {
         0 => Err(refusals::in_no_household(member).into()),
         _ => Ok(()),
     }
@@ -363,8 +360,8 @@ pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp
 
 /// The person of a household.
 async fn person_of(db: &mut dyn Db, household: i64) -> Tried<Option<(i64, String)>> {
-    let sql = format!("SELECT id, name FROM agents WHERE household_id = $1 AND person = {}", db.dialect().yes);
-    db.find(&sql, values![household]).await
+    let sql = "SELECT id, name FROM agents WHERE household_id = $1 AND person = TRUE";
+    db.find(sql, values![household]).await
 }
 
 type Shown = (AgentName, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<AgentName>);

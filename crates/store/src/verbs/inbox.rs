@@ -9,7 +9,7 @@ use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use uuid::Uuid;
 
-use super::history::{Line, line_columns, mark_read_by_all, page};
+use super::history::{Line, OWN_DELIVERY, line_columns, mark_read_by_all, page};
 use super::messages::shown_to;
 use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
 use crate::outgoing::{no_session, session_uuid};
@@ -29,7 +29,7 @@ pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &Inb
     }
     .unzip();
     let sql = ORDERED.get(db.dialect(), |dialect| {
-        let newest = newest(dialect);
+        let newest = newest();
         format!(
             "WITH n AS MATERIALIZED (
                  SELECT b.session_id, b.unread, {newest} AS newest
@@ -69,9 +69,9 @@ static ALL: SqlOf = SqlOf::new();
 static ORDERED: SqlOf = SqlOf::new();
 
 /// When the newest message was written that the agent `$1` is shown of the session `s`.
-fn newest(dialect: &Dialect) -> String {
-    let (shown, place) = (shown_to(dialect, "$1"), dialect.place);
-    format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY {place} DESC LIMIT 1)")
+fn newest() -> String {
+    let shown = shown_to("$1");
+    format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY m.id DESC LIMIT 1)")
 }
 
 /// Selects the sessions `w`, those of groups with the name of the owner as the other side. Where the database has a join for it, with
@@ -86,11 +86,10 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
             cut("m.parts", MAX_PREVIEW_BYTES),
             cut("m.metadata", MAX_PREVIEW_BYTES),
         ];
-        columns = format!(", {}", line_columns(dialect, "f.name", &texts.join(", ")));
+        columns = format!(", {}", line_columns("f.name", &texts.join(", ")));
         joins = format!(
-            "LEFT JOIN {} {} LEFT JOIN agents f ON f.id = CASE WHEN s.group_id IS NOT NULL THEN m.sender_id END",
-            (dialect.newest)(&shown_to(dialect, "$1"), &INBOX_PREVIEW.to_string()),
-            dialect.own_delivery
+            "LEFT JOIN {} {OWN_DELIVERY} LEFT JOIN agents f ON f.id = CASE WHEN s.group_id IS NOT NULL THEN m.sender_id END",
+            (dialect.newest)(&shown_to("$1"), &INBOX_PREVIEW.to_string())
         );
     }
     format!(
@@ -103,8 +102,8 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
     )
 }
 
-/// A session and its newest messages, each with its place.
-struct Session {
+/// A session and its newest messages, each with its id here.
+struct SessionMessages {
     summary: SessionSummary,
     recent: Vec<(i64, MessageView)>,
 }
@@ -117,11 +116,11 @@ async fn sessions(
     values: &[Value<'_>],
     most: usize,
 ) -> Tried<Option<Vec<SessionSummary>>> {
-    let (mut found, joins_newest) = (BTreeMap::<i64, Session>::new(), db.dialect().joins_newest);
+    let (mut found, joins_newest) = (BTreeMap::<i64, SessionMessages>::new(), db.dialect().joins_newest);
     let mut read = |mut row: Row<'_>| {
         let (id, unread, public_id): (i64, i64, Uuid) = (row.take()?, row.take()?, row.take()?);
         let (subject, other, group): (String, String, Option<String>) = (row.take()?, row.take()?, row.take()?);
-        let Session { summary, recent } = match found.entry(id) {
+        let SessionMessages { summary, recent } = match found.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let summary = SessionSummary {
@@ -133,11 +132,11 @@ async fn sessions(
                     recent_messages: Vec::new(),
                     group,
                 };
-                new.insert(Session { summary, recent: Vec::new() })
+                new.insert(SessionMessages { summary, recent: Vec::new() })
             }
         };
         if joins_newest && let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)? {
-            recent.push((line.place, line.view(Shape::Preview)?));
+            recent.push((line.id, line.view(Shape::Preview)?));
         }
         Ok(true)
     };
@@ -153,9 +152,9 @@ async fn sessions(
         mark_read_by_all(db, caller, in_groups).await?;
     }
     let mut sessions: Vec<(i64, SessionSummary)> = Vec::with_capacity(found.len());
-    for (id, Session { mut summary, mut recent }) in found {
+    for (id, SessionMessages { mut summary, mut recent }) in found {
         if joins_newest {
-            recent.sort_unstable_by_key(|(place, _)| Reverse(*place));
+            recent.sort_unstable_by_key(|(id, _)| Reverse(*id));
             summary.recent_messages = recent.into_iter().map(|(_, view)| view).collect();
         } else {
             let other = summary.group.is_none().then_some(&summary.other_agent_name);
@@ -177,7 +176,7 @@ async fn place_of(db: &mut dyn Db, caller: &Agent, session: Uuid) -> Tried<(Time
     let sql = format!(
         "SELECT {}, s.id FROM sessions s JOIN session_members b ON b.session_id = s.id AND b.agent_id = $1
          WHERE s.public_id = $2",
-        newest(db.dialect())
+        newest()
     );
     match db.find(&sql, values![caller.key.0, session]).await? {
         Some((Some(at), id)) => Ok((at, id)),

@@ -59,6 +59,15 @@ pub trait Logs: Engine {
 
 impl<E: Engine> Logs for E {}
 
+/// Entries of the log of the agent `$1` under a condition, in an order.
+fn log(condition: &str, order: &str) -> String {
+    format!(
+        "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at, from_person FROM deliveries
+         WHERE agent_id = $1 AND {condition}
+         UNION ALL SELECT number, NULL, event, NULL, NULL, NULL, NULL FROM events WHERE agent_id = $1 AND {condition} {order}"
+    )
+}
+
 /// The last number that the agent `$1` is shown of its log: all of it, unless the agent is paused.
 const SHOWN: &str = "coalesce((SELECT paused_from FROM agents WHERE id = $1), 9223372036854775807)";
 
@@ -82,7 +91,7 @@ async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
         "SELECT min(number), min(CASE WHEN event IS NULL AND delivered_at IS NULL THEN number END),
                 max(CASE WHEN delivered_at IS NOT NULL THEN number END)
          FROM ({}) n",
-        (db.dialect().log)("TRUE", "ORDER BY number DESC LIMIT $2")
+        log("TRUE", "ORDER BY number DESC LIMIT $2")
     );
     let (oldest, undelivered, delivered): (Option<i64>, Option<i64>, Option<i64>) =
         db.one(&sql, values![agent, LOOKED_AT]).await?;
@@ -110,15 +119,14 @@ impl FromRow for SizedEntry {
 }
 
 async fn entries(db: &mut dyn Db, agent: i64, since: i64, limit: i64) -> Tried<Vec<Entry>> {
-    let dialect = db.dialect();
     let sql = format!(
-        "SELECT n.number, n.event, {} FROM ({}) n {}
+        "SELECT n.number, n.event, {} FROM ({}) n
+         LEFT JOIN messages m ON m.id = n.message_id
          LEFT JOIN sessions s ON s.id = m.session_id
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = $1 ORDER BY n.number",
         message_columns("n"),
-        (dialect.log)(&format!("number > $2 AND number <= {SHOWN}"), "ORDER BY number LIMIT $3"),
-        dialect.join_message
+        log(&format!("number > $2 AND number <= {SHOWN}"), "ORDER BY number LIMIT $3")
     );
     let (found, _) = db.page(&sql, values![agent, since, limit], |SizedEntry(_, bytes): &SizedEntry| *bytes).await?;
     Ok(found.into_iter().map(|SizedEntry(entry, _)| entry).collect())

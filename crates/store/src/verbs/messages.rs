@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::agents::row_of;
-use crate::engine::{Db, Dialect, Engine, Look, Query, Tried, Value, from_row, read, values};
+use crate::engine::{Db, Engine, Look, Query, Tried, Value, from_row, read, values};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
@@ -43,8 +43,8 @@ impl<E: Engine> Messages for E {}
 /// A message, and who it went from and to.
 pub(crate) struct Found {
     pub(crate) row: MessageRow,
-    /// Its place within its session.
-    pub(crate) place: i64,
+    /// Its id here, which orders the messages of a session.
+    pub(crate) id: i64,
     pub(crate) session: i64,
     pub(crate) sender: i64,
     /// Of a session between two: the other, and whether it came to that agent. `None` in a group.
@@ -52,57 +52,56 @@ pub(crate) struct Found {
     pub(crate) delivered: bool,
 }
 
-from_row!(Found: row place session sender recipient delivered);
+from_row!(Found: row id session sender recipient delivered);
 
 /// The columns of [`Found`] of the messages that the rest of a statement finds.
-pub(super) fn select(db: &dyn Db, rest: &str) -> String {
-    select_from(db, "messages m", rest)
+pub(super) fn select(rest: &str) -> String {
+    select_from("messages m", rest)
 }
 
-fn select_from(db: &dyn Db, from: &str, rest: &str) -> String {
-    let dialect = db.dialect();
+fn select_from(from: &str, rest: &str) -> String {
     format!(
-        "SELECT {}, {}, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
+        "SELECT {}, m.id, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
          FROM {from}
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
-         {} {rest}",
-        message_columns("e"),
-        dialect.place,
-        dialect.join_delivery
+         LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id {rest}",
+        message_columns("e")
     )
 }
 
 /// The columns of [`MessageRow`], and one more, of messages as they came to the agent `$1`.
-pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
-    let dialect = db.dialect();
+pub(super) fn delivered(column: &str, condition: &str) -> String {
     format!(
-        "SELECT {}, {column} FROM {}
+        "SELECT {}, {column} FROM deliveries e JOIN messages m ON m.id = e.message_id
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          JOIN agents t ON t.id = e.agent_id
-         WHERE e.agent_id = $1 AND {} AND {condition}",
-        message_columns("e"),
-        dialect.deliveries,
-        dialect.is_mail
+         WHERE e.agent_id = $1 AND {condition}",
+        message_columns("e")
     )
 }
 
+/// Whether the message of this alias was delivered to nobody. A scalar subquery: of `EXISTS` PostgreSQL may make a hash of all
+/// deliveries.
+pub(super) fn undelivered(message: &str) -> String {
+    format!("(SELECT 1 FROM deliveries d WHERE d.message_id = {message}.id LIMIT 1) IS NULL")
+}
+
 /// Whether the agent of this parameter is shown the message `m` of the session `s`. In a group: what it sent and what came to it.
-pub(super) fn shown_to(dialect: &Dialect, me: &str) -> String {
-    let came = (dialect.came_in_group)(me);
+pub(super) fn shown_to(me: &str) -> String {
     format!(
-        "CASE WHEN s.group_id IS NULL THEN {} WHEN m.sender_id = {me} THEN TRUE ELSE {came} END",
-        shown_in_pair(dialect, me)
+        "CASE WHEN s.group_id IS NULL THEN {} WHEN m.sender_id = {me} THEN TRUE
+              ELSE (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {me}) IS NOT NULL END",
+        shown_in_pair(me)
     )
 }
 
 /// The same in a session between two: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
 /// in the other's name is for that sender.
-pub(super) fn shown_in_pair(dialect: &Dialect, me: &str) -> String {
-    let undelivered = dialect.undelivered;
-    // No `EXISTS`: of that PostgreSQL may make a hash of all messages. And no `OR`: SQLite evaluates both sides of it here.
+pub(super) fn shown_in_pair(me: &str) -> String {
+    // No `OR`: SQLite evaluates both sides of it here.
     format!(
         "CASE WHEN m.sender_id <> {me} THEN NOT {}
               WHEN m.kind = 'task_update'
@@ -113,7 +112,7 @@ pub(super) fn shown_in_pair(dialect: &Dialect, me: &str) -> String {
 }
 
 async fn find(db: &mut dyn Db, id: Uuid) -> Tried<Found> {
-    let sql = select(db, "WHERE m.public_id = $1");
+    let sql = select("WHERE m.public_id = $1");
     db.find(&sql, values![id]).await?.ok_or_else(|| no_message(&id.into()).into())
 }
 
@@ -133,18 +132,14 @@ impl Found {
             return match self.recipient {
                 Some(recipient) => Ok(recipient == agent && self.delivered),
                 None => {
-                    let sql = format!(
-                        "SELECT 1 FROM {} WHERE e.message = $1 AND e.agent_id = $2",
-                        db.dialect().group_deliveries
-                    );
-                    db.exists(&sql, values![self.row.id, agent]).await
+                    let sql = "SELECT 1 FROM deliveries WHERE message_id = $1 AND agent_id = $2";
+                    db.exists(sql, values![self.id, agent]).await
                 }
             };
         }
         let is_update = self.row.kind.as_deref() == Some(Kind::TaskUpdate.as_str());
         let Some(answered) = self.row.reply_to.filter(|_| is_update) else { return Ok(true) };
-        let undelivered = (db.dialect().undelivered)("n");
-        let sql = format!("SELECT 1 FROM messages n WHERE n.public_id = $1 AND {undelivered}");
+        let sql = format!("SELECT 1 FROM messages n WHERE n.public_id = $1 AND {}", undelivered("n"));
         Ok(!db.exists(&sql, values![answered]).await?)
     }
 
@@ -166,7 +161,7 @@ impl Found {
             Some(_) if self.delivered => vec![row.receipt()?],
             Some(_) => Vec::new(),
             None => {
-                let copies = group_copies(db, &row, only).await?;
+                let copies = group_copies(db, self.id, row.at, only).await?;
                 row.from_person = only.is_some() && copies.iter().any(|(_, from_person)| *from_person);
                 copies.into_iter().map(|(receipt, _)| receipt).collect()
             }
@@ -182,15 +177,18 @@ impl Found {
 type Copied = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, Option<bool>);
 
 /// The receipts of a group's message, or that of one agent alone, each with whether that copy has the person's mark.
-async fn group_copies(db: &mut dyn Db, message: &MessageRow, only: Option<i64>) -> Tried<Vec<(Receipt, bool)>> {
-    let sql = format!(
-        "SELECT a.name, e.delivered_at, e.read_at, e.rung_at, e.from_person FROM {} JOIN agents a ON a.id = e.agent_id
-         WHERE e.message = $1 AND (CAST($2 AS bigint) IS NULL OR e.agent_id = $2) ORDER BY a.name",
-        db.dialect().group_deliveries
-    );
-    let found: Vec<Copied> = db.rows(&sql, values![message.id, only]).await?;
+async fn group_copies(
+    db: &mut dyn Db,
+    message: i64,
+    sent_at: Timestamp,
+    only: Option<i64>,
+) -> Tried<Vec<(Receipt, bool)>> {
+    let sql = "SELECT a.name, e.delivered_at, e.read_at, e.rung_at, e.from_person
+               FROM deliveries e JOIN agents a ON a.id = e.agent_id
+               WHERE e.message_id = $1 AND (CAST($2 AS bigint) IS NULL OR e.agent_id = $2) ORDER BY a.name";
+    let found: Vec<Copied> = db.rows(sql, values![message, only]).await?;
     let copy = |(name, delivered, read, rung, from_person): Copied| {
-        (Receipt::of(name, message.at, delivered, read).rung(rung), from_person.unwrap_or_default())
+        (Receipt::of(name, sent_at, delivered, read).rung(rung), from_person.unwrap_or_default())
     };
     Ok(found.into_iter().map(copy).collect())
 }
@@ -225,7 +223,7 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
     if let Some(correlation) = &correlation {
         add("m.correlation_id =", correlation.into());
     }
-    let sql = delivered(db, "e.number", &format!("{condition} ORDER BY e.number DESC LIMIT $3"));
+    let sql = delivered("e.number", &format!("{condition} ORDER BY e.number DESC LIMIT $3"));
     let (found, cut) = db.page(&sql, &values, |(row, _): &(MessageRow, i64)| row.bytes()).await?;
     let full = cut || found.len() as u64 == u64::from(query.limit);
     let next = found.last().filter(|_| full).map(|(_, number)| u64::try_from(*number).unwrap_or(0));
@@ -238,24 +236,22 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
 
 /// The caller's mail after a message, session by session. Of a group's session, what the agent sent and what came to it.
 async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<Vec<MessageWithReceipts>> {
-    let (session, place) = match &query.after {
+    let (session, message) = match &query.after {
         Some(id) => {
             let found = find(db, message_uuid(id)?).await?;
-            (found.session, found.place)
+            (found.session, found.id)
         }
         None => (0, 0),
     };
-    let dialect = db.dialect();
-    let from = format!("session_members b {} messages m ON m.session_id = b.session_id", dialect.then_join);
+    let from = format!("session_members b {} messages m ON m.session_id = b.session_id", db.dialect().then_join);
     let rest = format!(
-        "WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, {place}) > ($2, $3) AND m.created_at >= $5
-         AND {} ORDER BY b.session_id, {place} LIMIT $4",
-        shown_to(dialect, "$1"),
-        place = dialect.place,
+        "WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.id) > ($2, $3) AND m.created_at >= $5
+         AND {} ORDER BY b.session_id, m.id LIMIT $4",
+        shown_to("$1")
     );
-    let sql = select_from(db, &from, &rest);
+    let sql = select_from(&from, &rest);
     let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
-    let values = values![caller.key.0, session, place, query.limit, since];
+    let values = values![caller.key.0, session, message, query.limit, since];
     let (found, _) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
     let mut mail = Vec::with_capacity(found.len());
     for one in found {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::messages::delivered;
 use super::stepping_in::is_paused;
 use crate::budget::Budget;
-use crate::engine::{Changes, Db, Delivery, Dialect, Engine, Exclusive, Mark, Query, Tried, Tx, values, write};
+use crate::engine::{Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
 use crate::query::{Handed, MAX_HANDED};
@@ -74,35 +74,63 @@ pub trait Receipts: Engine {
 
 impl<E: Engine> Receipts for E {}
 
+/// The delivery of a message to the caller.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delivery {
+    pub(super) message: i64,
+    pub(super) sender: i64,
+}
+
+/// What a recipient did with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// It was handed to a process of the recipient's.
+    Delivered,
+    /// The recipient's client got a wake-up for it before it was read.
+    Rung,
+    /// It was read, which ends a claim.
+    Read,
+}
+
+/// A delivery for which a mark is new.
+struct Marked {
+    message: i64,
+    delivered_at: Option<Timestamp>,
+    read_at: Option<Timestamp>,
+    rung_at: Option<Timestamp>,
+    public_id: Uuid,
+    sender: i64,
+    created_at: Timestamp,
+}
+
+from_row!(Marked: message delivered_at read_at rung_at public_id sender created_at);
+
 /// The deliveries of these messages to the caller; `not_found` where one did not come to it.
 async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried<Vec<Delivery>> {
     let uuids = ids.iter().map(message_uuid).collect::<Result<Vec<_>>>()?;
-    let dialect = tx.dialect();
     let sql = format!(
-        "SELECT m.public_id, {}, m.sender_id FROM {} WHERE m.public_id {}",
-        dialect.came_as,
-        dialect.came_to,
-        (dialect.in_ids)("$2")
+        "SELECT m.public_id, m.id, m.sender_id FROM messages m JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $1
+         WHERE m.public_id {}",
+        (tx.dialect().in_ids)("$2")
     );
-    let found: Vec<(Uuid, Option<i64>, i64)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
+    let found: Vec<(Uuid, i64, i64)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
     let found: HashMap<Uuid, Delivery> =
-        found.into_iter().filter_map(|(id, place, sender)| Some((id, Delivery { place: place?, sender }))).collect();
+        found.into_iter().map(|(id, message, sender)| (id, Delivery { message, sender })).collect();
     let delivery = |(id, uuid): (&MessageId, &Uuid)| found.get(uuid).copied().ok_or_else(|| no_message(id).into());
     ids.iter().zip(&uuids).map(delivery).collect()
 }
 
 /// Messages in a stretch of an agent's log that were not handed over yet, with their numbers, in order.
 async fn undelivered(db: &mut dyn Db, agent: i64, after: u64, up_to: u64) -> Tried<Vec<(u64, Delivery)>> {
-    let dialect = db.dialect();
     let sql = format!(
-        "SELECT e.number, {}, m.sender_id FROM {} WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND {}
-         AND e.delivered_at IS NULL ORDER BY e.number LIMIT {MAX_HANDED}",
-        dialect.delivery, dialect.deliveries, dialect.is_mail
+        "SELECT e.number, m.id, m.sender_id FROM deliveries e JOIN messages m ON m.id = e.message_id
+         WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND e.delivered_at IS NULL
+         ORDER BY e.number LIMIT {MAX_HANDED}"
     );
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let found: Vec<(i64, i64, i64)> = db.rows(&sql, values![agent, number(after), number(up_to)]).await?;
     let delivery =
-        |(number, place, sender): (i64, i64, i64)| (u64::try_from(number).unwrap_or(0), Delivery { place, sender });
+        |(number, message, sender): (i64, i64, i64)| (u64::try_from(number).unwrap_or(0), Delivery { message, sender });
     Ok(found.into_iter().map(delivery).collect())
 }
 
@@ -114,15 +142,15 @@ async fn unclaimed(
     limit: usize,
     urgent_first: bool,
 ) -> Tried<Vec<(Delivery, usize)>> {
-    let Dialect { delivery, deliveries, is_mail, as_json, .. } = db.dialect();
-    let bytes = as_json("m.content");
+    let bytes = (db.dialect().as_json)("m.content");
     // The index of unread mail is by priority, then number.
     let of_priority = |rank: i16| {
         format!(
             "SELECT {rank}, n.* FROM (
-                 SELECT e.number, {delivery}, m.sender_id, octet_length({bytes}) + coalesce(octet_length(m.parts), 0)
+                 SELECT e.number, m.id, m.sender_id, octet_length({bytes}) + coalesce(octet_length(m.parts), 0)
                         + coalesce(octet_length(m.metadata), 0) + coalesce(octet_length(m.callback), 0)
-                 FROM {deliveries} WHERE e.agent_id = $1 AND {is_mail} AND e.read_at IS NULL AND e.priority = {rank}
+                 FROM deliveries e JOIN messages m ON m.id = e.message_id
+                 WHERE e.agent_id = $1 AND e.read_at IS NULL AND e.priority = {rank}
                  AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.number LIMIT $3) n"
         )
     };
@@ -131,8 +159,8 @@ async fn unclaimed(
     let mut free: Vec<(i64, i64, i64, i64, i64)> = db.rows(&sql, values![agent, now, most]).await?;
     free.sort_unstable_by_key(|(rank, number, ..)| (if urgent_first { -rank } else { 0 }, *number));
     free.truncate(limit);
-    let one = |(_, _, place, sender, bytes): (i64, i64, i64, i64, i64)| {
-        (Delivery { place, sender }, usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
+    let one = |(_, _, message, sender, bytes): (i64, i64, i64, i64, i64)| {
+        (Delivery { message, sender }, usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
     };
     Ok(free.into_iter().map(one).collect())
 }
@@ -145,41 +173,77 @@ async fn hold(
     until: Option<Timestamp>,
     held_at: Option<Timestamp>,
 ) -> Tried<Vec<i64>> {
-    let Dialect { delivery_table, delivery_column, in_list, .. } = tx.dialect();
     let sql = format!(
-        "UPDATE {delivery_table} SET lease_until = $3 WHERE agent_id = $1 AND {delivery_column} {} AND read_at IS NULL
-         AND (CAST($4 AS timestamptz) IS NULL OR lease_until > $4) RETURNING {delivery_column}",
-        in_list("$2")
+        "UPDATE deliveries SET lease_until = $3 WHERE agent_id = $1 AND message_id {} AND read_at IS NULL
+         AND (CAST($4 AS timestamptz) IS NULL OR lease_until > $4) RETURNING message_id",
+        (tx.dialect().in_list)("$2")
     );
-    let places: Vec<i64> = mail.iter().map(|one| one.place).collect();
-    tx.rows(&sql, values![agent, &places, until, held_at]).await
+    tx.rows(&sql, values![agent, &ids_of(mail), until, held_at]).await
 }
 
-/// Messages as they came to an agent, by place.
-async fn messages_at(db: &mut dyn Db, agent: i64, places: &[i64]) -> Tried<HashMap<i64, MessageRow>> {
-    let dialect = db.dialect();
-    let condition = format!("{} {}", dialect.delivery, (dialect.in_list)("$2"));
-    let sql = delivered(db, dialect.delivery, &condition);
-    let found: Vec<(MessageRow, i64)> = db.rows(&sql, values![agent, places]).await?;
-    Ok(found.into_iter().map(|(row, place)| (place, row)).collect())
+fn ids_of(mail: &[Delivery]) -> Vec<i64> {
+    mail.iter().map(|one| one.message).collect()
+}
+
+/// Messages as they came to an agent, by id.
+async fn messages_of(db: &mut dyn Db, agent: i64, ids: &[i64]) -> Tried<HashMap<i64, MessageRow>> {
+    let sql = delivered("e.message_id", &format!("e.message_id {}", (db.dialect().in_list)("$2")));
+    let found: Vec<(MessageRow, i64)> = db.rows(&sql, values![agent, ids]).await?;
+    Ok(found.into_iter().map(|(row, id)| (id, row)).collect())
 }
 
 /// Locks the mailbox of the caller and those of the senders who get receipts, and marks. Returns how many were new.
-pub(crate) async fn mark(tx: &mut dyn Tx, caller: &Agent, mail: &[Delivery], mark: Mark, now: Timestamp) -> Tried<u64> {
+pub(super) async fn mark(tx: &mut dyn Tx, caller: &Agent, mail: &[Delivery], mark: Mark, now: Timestamp) -> Tried<u64> {
     if mail.is_empty() {
         return Ok(0);
     }
     let mut agents: Vec<i64> = mail.iter().map(|one| one.sender).collect();
     agents.push(caller.key.0);
     tx.lock(&agents).await?;
-    let places: Vec<i64> = mail.iter().map(|one| one.place).collect();
-    let marked = tx.mark(caller.key.0, &places, mark, now).await?;
+    let mut marked: HashMap<i64, Marked> = HashMap::new();
+    for one in set_mark(tx, caller.key.0, &ids_of(mail), mark, now).await? {
+        marked.insert(one.message, one);
+    }
     let count = marked.len() as u64;
-    for one in marked {
+    // Senders get their receipts in the order that was asked for.
+    for one in mail.iter().filter_map(|one| marked.remove(&one.message)) {
         let receipt = Receipt::of(caller.name.clone(), one.created_at, one.delivered_at, one.read_at).rung(one.rung_at);
-        tx.tell(one.sender, Event::Receipt { message_id: one.message.into(), receipt }, now).await?;
+        tx.tell(one.sender, Event::Receipt { message_id: one.public_id.into(), receipt }, now).await?;
     }
     Ok(count)
+}
+
+/// Marks those of an agent's deliveries that are not marked so yet, and returns them.
+async fn set_mark(tx: &mut dyn Tx, agent: i64, messages: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
+    let (set, condition) = match mark {
+        Mark::Read => {
+            ("read_at = $3, delivered_at = coalesce(delivered_at, $3), lease_until = NULL", "read_at IS NULL")
+        }
+        Mark::Rung => ("rung_at = $3", "rung_at IS NULL AND read_at IS NULL"),
+        Mark::Delivered => ("delivered_at = $3", "delivered_at IS NULL"),
+    };
+    let in_list = tx.dialect().in_list;
+    let sql = format!(
+        "UPDATE deliveries SET {set} WHERE agent_id = $1 AND message_id {} AND {condition}
+         RETURNING message_id, delivered_at, read_at, rung_at,
+                   (SELECT m.public_id FROM messages m WHERE m.id = message_id),
+                   (SELECT m.sender_id FROM messages m WHERE m.id = message_id),
+                   (SELECT m.created_at FROM messages m WHERE m.id = message_id)",
+        in_list("$2")
+    );
+    let marked: Vec<Marked> = tx.rows(&sql, values![agent, messages, now]).await?;
+    if mark == Mark::Read && !marked.is_empty() {
+        let read: Vec<i64> = marked.iter().map(|one| one.message).collect();
+        let sql = format!(
+            "UPDATE session_members SET unread = unread - c.n
+             FROM (SELECT session_id, count(*) AS n FROM messages WHERE id {} GROUP BY session_id) c
+             WHERE session_members.agent_id = $1 AND session_members.session_id = c.session_id",
+            in_list("$2")
+        );
+        tx.execute(&sql, values![agent, &read]).await?;
+        tx.view_changed(agent);
+    }
+    Ok(marked)
 }
 
 async fn ack(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Tried<u64> {
@@ -222,11 +286,11 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
     // Some may have been read since they were chosen; those are not handed out.
     let chosen: Vec<Delivery> = free.iter().map(|(one, _)| *one).collect();
     let held = hold(tx, me, &chosen, Some(until), None).await?;
-    free.retain(|(one, _)| held.contains(&one.place));
+    free.retain(|(one, _)| held.contains(&one.message));
     let (mut messages, mut new) = (Vec::with_capacity(free.len()), Vec::new());
-    let mut rows = messages_at(tx, me, &held).await?;
+    let mut rows = messages_of(tx, me, &held).await?;
     for (one, _) in free {
-        let Some(row) = rows.remove(&one.place) else { continue };
+        let Some(row) = rows.remove(&one.message) else { continue };
         if row.delivered_at.is_none() {
             new.push(one);
         }

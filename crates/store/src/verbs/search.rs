@@ -93,10 +93,9 @@ async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<V
     let sql = format!(
         "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content FROM {}
          JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id
-         WHERE {} ORDER BY w.place DESC, {}",
+         WHERE {} ORDER BY w.place DESC, m.id DESC",
         dialect.hits,
-        shown_to(dialect, "$1"),
-        dialect.newest_first
+        shown_to("$1")
     );
     let [who, words, subjects] =
         (dialect.words)(&Wanted { reader: Some(caller.key.0), from, text: &text, subject: &subject });

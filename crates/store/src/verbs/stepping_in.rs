@@ -342,15 +342,12 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     // A household has one person, who is the caller.
     let given_to = Addressee { agent: AgentKey(to.id), from_person: consent.marks_person(task.owner == me) };
     let sent = give(tx, &task, &owner, given_to, deadline, now).await?;
-    let sql = format!(
+    let sql =
         "UPDATE tasks SET message_public_id = $2, session_public_id = $3, assignee_id = $4, state = $5, deadline = $6,
-                          overdue = {}, note = NULL, reassigned = reassigned + 1, updated_at = $7{}
-         WHERE id = $1",
-        tx.dialect().no,
-        tx.dialect().set_task_message
-    );
+                                overdue = FALSE, note = NULL, reassigned = reassigned + 1, updated_at = $7
+               WHERE id = $1";
     let pending = TaskState::Pending.as_str();
-    tx.execute(&sql, values![task.row, sent.message, sent.session, to.id, pending, deadline, now]).await?;
+    tx.execute(sql, values![task.row, sent.message, sent.session, to.id, pending, deadline, now]).await?;
     let told = vec![task.owner, task.assignee, to.id, me];
     let task = task_of(tx, household, id).await?;
     let act = |task| Act::TaskReassigned { task, from: from.clone() };
@@ -418,7 +415,7 @@ async fn give(
         Failed::Error(error) if error.code() == Code::OverQuota => refusals::no_room_for_task(owner).into(),
         failed => failed,
     })?;
-    if let Some(number) = tx.post(session, columns, to).await? {
+    if let Some(number) = tx.append_message(session, columns, to).await? {
         let (content, parts) = row::content(original.content.clone(), row::parse(original.parts)?);
         let event = Event::NewMessage(NewMessage {
             session_id: public_id.into(),

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::connections::consent;
+use super::messages::undelivered;
 use super::once::once;
 use crate::columns::Addressee;
 use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, from_row, read, values, write};
@@ -81,26 +82,31 @@ from_row!(
 );
 
 /// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
-pub(super) fn select(db: &dyn Db, rest: &str) -> String {
+pub(super) fn select(rest: &str) -> String {
     format!(
         "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject, t.message_public_id,
                 t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback, t.canceled_by,
                 t.reassigned, t.created_at, t.updated_at, t.state = 'rejected' AND {}
          FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
          LEFT JOIN tasks p ON p.id = t.parent_id {rest}",
-        db.dialect().undelivered_task
+        undelivered_task()
     )
+}
+
+/// Whether the message of the task `t` was delivered to nobody: the office rejected it.
+pub(super) fn undelivered_task() -> String {
+    format!("coalesce((SELECT {} FROM messages m WHERE m.public_id = t.message_public_id), FALSE)", undelivered("m"))
 }
 
 /// The task of this id, whomever it concerns.
 pub(super) async fn any(db: &mut dyn Db, id: Uuid) -> Tried<Option<TaskRow>> {
-    let sql = select(db, "WHERE t.public_id = $1");
+    let sql = select("WHERE t.public_id = $1");
     db.find(&sql, values![id]).await
 }
 
 /// The open tasks that were given in a session.
 pub(super) async fn open_in(db: &mut dyn Db, session: Uuid) -> Tried<Vec<TaskRow>> {
-    let sql = select(db, &format!("WHERE t.session_public_id = $1 AND {OPEN} ORDER BY t.id"));
+    let sql = select(&format!("WHERE t.session_public_id = $1 AND {OPEN} ORDER BY t.id"));
     db.rows(&sql, values![session]).await
 }
 
@@ -112,7 +118,7 @@ async fn find(db: &mut dyn Db, agent: i64, id: Uuid) -> Tried<TaskRow> {
 
 async fn list(db: &mut dyn Db, me: i64, filter: &TaskFilter, limit: u32) -> Tried<Vec<Task>> {
     let wanted = format!("(CAST($2 AS text) IS NULL OR t.state = $2) AND (NOT $3 OR {OPEN})");
-    let undelivered = db.dialect().undelivered_task;
+    let undelivered = undelivered_task();
     let gave = format!("WHERE t.owner_id = $1 AND {wanted} ORDER BY t.id DESC LIMIT $4");
     let given = format!(
         "WHERE t.assignee_id = $1 AND {wanted} AND NOT (t.state = 'rejected' AND {undelivered})
@@ -121,7 +127,7 @@ async fn list(db: &mut dyn Db, me: i64, filter: &TaskFilter, limit: u32) -> Trie
     let mut rows: Vec<TaskRow> = Vec::new();
     for (side, rest) in [(true, gave), (false, given)] {
         if filter.owned.is_none_or(|owned| owned == side) {
-            let sql = select(db, &rest);
+            let sql = select(&rest);
             let state = filter.state.map(TaskState::as_str);
             rows.extend(db.rows::<TaskRow>(&sql, values![me, state, filter.open, limit]).await?);
         }
@@ -135,7 +141,6 @@ async fn list(db: &mut dyn Db, me: i64, filter: &TaskFilter, limit: u32) -> Trie
 async fn chain(db: &mut dyn Db, me: i64, id: Uuid) -> Tried<Vec<ChainTask>> {
     let task = find(db, me, id).await?;
     let sql = select(
-        db,
         "JOIN (
              WITH RECURSIVE up (id, depth) AS (
                  SELECT CAST($1 AS bigint), 0 UNION ALL
@@ -267,7 +272,7 @@ pub(super) async fn post_update(
     update.at = tx.stamp(update.at);
     let row = update.columns(side.from_name, side.from, side.from, hop, callback)?;
     let to = Addressee { agent: AgentKey(side.to), from_person: update.from_person };
-    if let Some(number) = tx.post(session, row, to).await? {
+    if let Some(number) = tx.append_message(session, row, to).await? {
         let event = Event::NewMessage(update.event(side.from_name.clone(), task.session, &subject));
         tx.put_entry(LogEntry { agent: to.agent, entry: Entry { event, cursor: number.into() } });
     }
@@ -276,21 +281,16 @@ pub(super) async fn post_update(
 
 /// Marks open tasks past their deadline, and tells both sides.
 async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
-    let no = tx.dialect().no;
-    let sql = select(
-        tx,
-        &format!("WHERE t.overdue = {no} AND {OPEN} AND t.deadline < $1 ORDER BY t.deadline, t.id LIMIT $2"),
-    );
+    let sql =
+        select(&format!("WHERE t.overdue = FALSE AND {OPEN} AND t.deadline < $1 ORDER BY t.deadline, t.id LIMIT $2"));
     let due: Vec<TaskRow> = tx.rows(&sql, values![now, SOME]).await?;
     let sides: Vec<i64> = due.iter().flat_map(|task| [task.owner, task.assignee]).collect();
     tx.lock(&sides).await?;
     let mut marked = 0;
-    let mark = format!(
-        "UPDATE tasks SET overdue = TRUE
-         WHERE id = $1 AND overdue = {no} AND state IN ('pending', 'accepted', 'working')"
-    );
+    let mark = "UPDATE tasks SET overdue = TRUE
+                WHERE id = $1 AND overdue = FALSE AND state IN ('pending', 'accepted', 'working')";
     for task in due {
-        if tx.execute(&mark, values![task.row]).await? == 0 {
+        if tx.execute(mark, values![task.row]).await? == 0 {
             continue;
         }
         marked += 1;
@@ -322,7 +322,7 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
 async fn open_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<TaskRow>> {
     let mut open: Vec<TaskRow> = Vec::new();
     for side in ["assignee_id", "owner_id"] {
-        let sql = select(db, &format!("WHERE t.{side} = $1 AND {OPEN} ORDER BY t.id"));
+        let sql = select(&format!("WHERE t.{side} = $1 AND {OPEN} ORDER BY t.id"));
         open.extend(db.rows::<TaskRow>(&sql, values![agent]).await?);
     }
     Ok(open)
@@ -341,7 +341,7 @@ pub(super) async fn end_without_consent(tx: &mut dyn Tx, agent: i64, note: &str,
 
 /// Ends the open tasks between two agents whose connection ends. Both mailboxes are locked.
 pub(super) async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, now: Timestamp) -> Tried<()> {
-    let sql = select(tx, &format!("WHERE t.assignee_id = $1 AND t.owner_id = $2 AND {OPEN} ORDER BY t.id"));
+    let sql = select(&format!("WHERE t.assignee_id = $1 AND t.owner_id = $2 AND {OPEN} ORDER BY t.id"));
     let mut open: Vec<TaskRow> = Vec::new();
     for (assignee, owner) in [(other, caller.key.0), (caller.key.0, other)] {
         open.extend(tx.rows::<TaskRow>(&sql, values![assignee, owner]).await?);

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use super::agents::agent_named;
 use super::connections::consent;
 use super::once::once;
-use crate::engine::{Changes, Db, Dialect, Engine, Look, NewLine, Query, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::Stored;
@@ -150,16 +150,12 @@ async fn append(
         _ => return Err(refusals::no_transcript(owner, key).into()),
     };
     let number = |place: i64| u64::try_from(place).unwrap_or(0);
-    let dialect = tx.dialect();
     // The transcript's own row is its lock: places are given and duplicates found under it.
-    let sql = format!("SELECT {} FROM transcripts t WHERE t.id = $1{}", dialect.last_line, dialect.for_update);
+    let sql = format!("SELECT last_seq FROM transcripts WHERE id = $1{}", tx.dialect().for_update);
     let (last,): (i64,) = tx.one(&sql, values![id]).await?;
-    let sql = format!(
-        "SELECT {} FROM transcript_lines l WHERE l.transcript_id = $1 AND l.message_id = $2",
-        dialect.line_place
-    );
+    let sql = "SELECT seq FROM transcript_lines WHERE transcript_id = $1 AND message_id = $2";
     if let Some(message_id) = &line.message_id
-        && let Some((known,)) = tx.find(&sql, values![id, message_id]).await?
+        && let Some((known,)) = tx.find(sql, values![id, message_id]).await?
     {
         return Ok(Appended { number: number(known), duplicate: true });
     }
@@ -169,7 +165,10 @@ async fn append(
     let (place, stored) = (last + 1, Stored::message(1, text.len()));
     tx.check_quota(me, stored).await?;
     let message_id = line.message_id.as_deref();
-    tx.add_line(NewLine { transcript: id, place, author: me, message_id, text: &text, now }).await?;
+    let sql = "INSERT INTO transcript_lines (transcript_id, seq, author_id, message_id, line, created_at)
+               VALUES ($1, $2, $3, $4, $5, $6)";
+    tx.execute(sql, values![id, place, me, message_id, &text, now]).await?;
+    tx.execute("UPDATE transcripts SET last_seq = $2 WHERE id = $1", values![id, place]).await?;
     tx.charge(me, stored).await?;
     Ok(Appended { number: number(place), duplicate: false })
 }
@@ -249,11 +248,10 @@ pub(super) async fn lines_between(
     newest_first: bool,
     limit: usize,
 ) -> Tried<Vec<NumberedLine>> {
-    let Dialect { line_place, line_order, lines_between, .. } = db.dialect();
     let order = if newest_first { "DESC" } else { "ASC" };
     let sql = format!(
-        "SELECT {line_place}, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
-         WHERE {lines_between} ORDER BY {line_order} {order} LIMIT $4"
+        "SELECT l.seq, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
+         WHERE l.transcript_id = $1 AND l.seq > $2 AND l.seq < $3 ORDER BY l.seq {order} LIMIT $4"
     );
     let number = |place: u64| i64::try_from(place).unwrap_or(i64::MAX);
     let before = before.map_or(i64::MAX, number);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use amb_core::mailbox::{SearchQuery, TaskFilter};
-use amb_store::{Agent, ExportQuery, MessageQuery, SqliteStore};
-use amb_testing::SqliteFile;
+use amb_store::{Agent, ExportQuery, MessageQuery, PostgresStore, SqliteStore};
 use amb_testing::store::{TestStore, at, name};
+use amb_testing::{PostgresDatabase, SqliteFile};
 use serde_json::{Value, json};
 
 const AGENTS: [&str; 4] = ["alice", "bob", "carol", "dora"];
@@ -111,5 +111,45 @@ async fn a_copy_of_the_form_before_counts_its_staged_mail_and_its_logs_go_forwar
         assert_eq!(before["export"], after["export"]);
         assert!(after["head"].as_u64() > Some(1_000_000));
     }
+    store.close().await;
+}
+
+/// The same office, moved to PostgreSQL by the version before messages had ids of their own there.
+#[tokio::test]
+async fn an_office_on_an_older_postgres_schema_is_seen_as_before() {
+    let database = PostgresDatabase::empty().await;
+    let client = database.migrate_to(16).await;
+    client.batch_execute(include_str!("../fixtures/postgres-v16.sql")).await.unwrap();
+    drop(client);
+    let before: Value = serde_json::from_str(include_str!("../fixtures/sqlite-v6.json")).unwrap();
+    for start in ["the first start", "another start"] {
+        let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+        let after = describe(&store).await;
+        for (before, after) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
+            for (what, before) in before.as_object().unwrap() {
+                let (before, after) = (&mut before.clone(), &mut after[what].clone());
+                if what == "search" {
+                    // Hits of the same instant have no order between sessions.
+                    for hits in [&mut *before, &mut *after] {
+                        hits.as_array_mut().unwrap().sort_by_key(|hit| hit["message_id"].to_string());
+                    }
+                }
+                assert_eq!(after, before, "{what} after {start}");
+            }
+        }
+        store.close().await;
+    }
+    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let [alice, bob] = ["alice", "bob"].map(name);
+    let alice = store.agent_by_name(&alice).await.unwrap().unwrap();
+    let bob = store.agent_by_name(&bob).await.unwrap().unwrap();
+    let head = store.event_head(bob.key).await.unwrap();
+    let sent = store.say(&alice, &bob, "Plan 1", "after the migration").await;
+    assert_eq!(sent.entries[0].entry.cursor.as_number(), Some(head + 1));
+    assert_eq!(
+        store.texts(&bob, &sent.answer.session_id, 1).await,
+        ["after the migration"],
+        "the newest of its session"
+    );
     store.close().await;
 }

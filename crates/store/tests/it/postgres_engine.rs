@@ -91,7 +91,7 @@ async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
     let (database, store) = fresh().await;
     let (_, bob) = store.pair().await;
     let client = database.connection().await;
-    client.batch_execute("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    client.batch_execute("BEGIN; LOCK TABLE events IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let reading = tokio::spawn({
         let (store, bob) = (store.clone(), bob.clone());
         async move { store.events(bob.key, 0, 10).await }

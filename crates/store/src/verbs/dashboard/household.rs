@@ -135,17 +135,14 @@ async fn unread_since(
     household: HouseholdKey,
     before: Timestamp,
 ) -> Tried<Vec<(AgentName, Timestamp)>> {
-    let dialect = db.dialect();
-    let sql = format!(
-        "SELECT name, min(since) FROM (
-             SELECT a.name, (SELECT m.created_at FROM {} WHERE e.agent_id = a.id AND {} AND e.read_at IS NULL
-                             AND e.priority = w.rank ORDER BY e.number LIMIT 1) AS since
-             FROM agents a CROSS JOIN (SELECT 0 AS rank UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) w
-             WHERE a.household_id = $1 AND NOT a.person AND a.deleted_at IS NULL) n
-         WHERE since < $2 GROUP BY name ORDER BY min(since) LIMIT $3",
-        dialect.deliveries, dialect.is_mail
-    );
-    db.rows(&sql, values![household.0, before, MAX_NEEDS]).await
+    let sql = "SELECT name, min(since) FROM (
+                   SELECT a.name, (SELECT m.created_at FROM deliveries e JOIN messages m ON m.id = e.message_id
+                                   WHERE e.agent_id = a.id AND e.read_at IS NULL AND e.priority = w.rank
+                                   ORDER BY e.number LIMIT 1) AS since
+                   FROM agents a CROSS JOIN (SELECT 0 AS rank UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) w
+                   WHERE a.household_id = $1 AND NOT a.person AND a.deleted_at IS NULL) n
+               WHERE since < $2 GROUP BY name ORDER BY min(since) LIMIT $3";
+    db.rows(sql, values![household.0, before, MAX_NEEDS]).await
 }
 
 pub(super) async fn size(db: &mut dyn Db) -> Tried<OfficeSize> {

@@ -12,7 +12,7 @@ use crate::outgoing::{no_message, no_session};
 use crate::row;
 use crate::types::fold_subject;
 use crate::verbs::agents::agent_named;
-use crate::verbs::messages::{Found, select};
+use crate::verbs::messages::{Found, select, undelivered};
 use crate::verbs::search::{THE_END, terms};
 
 /// Hits of a search that are looked through for those of the household.
@@ -22,21 +22,21 @@ const MAX_NAMED: i64 = 100;
 
 /// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. The rejection that the office wrote
 /// in an agent's name, of a task that went to nobody, is for the sender of that task alone.
-fn seen(db: &dyn Db) -> String {
-    let dialect = db.dialect();
+fn seen() -> String {
     format!(
-        "({} OR (EXISTS (SELECT 1 FROM agents h WHERE h.id = m.sender_id AND h.household_id = $1)
+        "((SELECT 1 FROM deliveries d JOIN agents h ON h.id = d.agent_id
+           WHERE d.message_id = m.id AND h.household_id = $1 LIMIT 1) IS NOT NULL
+          OR (EXISTS (SELECT 1 FROM agents h WHERE h.id = m.sender_id AND h.household_id = $1)
                  AND (m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
                      SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}))))",
-        dialect.came_to_household,
-        (dialect.undelivered)("n")
+        undelivered("n")
     )
 }
 
 /// Of each session of the list `$2` the newest messages that the household `$1` sees, so many at most.
 fn newest_of_each(db: &dyn Db, limit: &str) -> String {
     let dialect = db.dialect();
-    format!("{} {} {}", dialect.listed_sessions, dialect.then_join, (dialect.newest)(&seen(db), limit))
+    format!("{} {} {}", dialect.listed_sessions, dialect.then_join, (dialect.newest)(&seen(), limit))
 }
 
 /// The columns of [`SaidLine`] but for the last: [`GIST`], or more of the text.
@@ -123,18 +123,17 @@ async fn recent(db: &mut dyn Db, household: HouseholdKey, query: &ConversationQu
 }
 
 pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u32) -> Tried<Vec<SaidLine>> {
-    let arrival = db.dialect().arrival;
-    let (mut values, mut condition): (Vec<Value<'_>>, _) = (vec![limit.into()], String::new());
+    let (mut values, mut condition): (Vec<Value<'_>>, _) = (vec![limit.into()], "");
     if let Some(before) = before {
         if !db.exists("SELECT 1 FROM messages WHERE public_id = $1", values![before]).await? {
             return Err(no_message(&before.into()).into());
         }
-        condition = format!("WHERE {arrival} < (SELECT {arrival} FROM messages m WHERE m.public_id = $2)");
+        condition = "WHERE m.id < (SELECT n.id FROM messages n WHERE n.public_id = $2)";
         values.push(before.into());
     }
     let sql = format!(
         "SELECT {SAID}, {OFFICE_TEXT} FROM messages m JOIN sessions s ON s.id = m.session_id {SAID_JOINS}
-         {condition} ORDER BY {arrival} DESC LIMIT $1"
+         {condition} ORDER BY m.id DESC LIMIT $1"
     );
     db.rows(&sql, &values).await
 }
@@ -142,11 +141,8 @@ pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u3
 pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<SaidLine>> {
     // The newest messages are in the sessions whose newest messages are the newest: of each as many as are wanted at most.
     let sessions = recent(db, household, &ConversationQuery { limit, ..ConversationQuery::default() }).await?;
-    let sql = format!(
-        "SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY {} LIMIT $3",
-        newest_of_each(db, "$3"),
-        db.dialect().newest_first
-    );
+    let sql =
+        format!("SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY m.id DESC LIMIT $3", newest_of_each(db, "$3"));
     db.rows(&sql, values![household.0, &sessions, limit]).await
 }
 
@@ -160,12 +156,12 @@ pub(super) async fn conversations(
 ) -> Tried<Vec<ConversationLine>> {
     let sessions = recent(db, household, query).await?;
     let sql = format!(
-        "SELECT {SAID}, {GIST}, i.name, p.name, g.name, {},
+        "SELECT {SAID}, {GIST}, i.name, p.name, g.name,
+                (SELECT count(*) FROM (SELECT 1 FROM messages c WHERE c.session_id = s.id LIMIT {MAX_COUNTED}) c),
                 (SELECT CAST(coalesce(sum(b.unread), 0) AS bigint) FROM session_members b
                  JOIN agents h ON h.id = b.agent_id WHERE b.session_id = s.id AND h.household_id = $1), s.ended_by
          FROM {} {SAID_JOINS}
          JOIN agents i ON i.id = s.initiator_id LEFT JOIN agents p ON p.id = s.participant_id ORDER BY w.place",
-        (db.dialect().messages_of_session)(MAX_COUNTED),
         newest_of_each(db, "1")
     );
     let found: Vec<(SaidLine, About)> = db.rows(&sql, values![household.0, &sessions]).await?;
@@ -190,10 +186,9 @@ pub(super) async fn find(db: &mut dyn Db, household: HouseholdKey, text: &str, l
     let dialect = db.dialect();
     let sql = format!(
         "SELECT {SAID}, {GIST} FROM {} JOIN sessions s ON s.id = m.session_id {SAID_JOINS}
-         WHERE {} ORDER BY w.place DESC, {} LIMIT $8",
+         WHERE {} ORDER BY w.place DESC, m.id DESC LIMIT $8",
         dialect.hits,
-        seen(db),
-        dialect.newest_first
+        seen()
     );
     let [who, words, subject] = (dialect.words)(&Wanted { reader: None, from: None, text: &words, subject: &[] });
     let (after, before) = (Timestamp::default(), THE_END);
@@ -213,17 +208,14 @@ pub(super) async fn conversation(
     let found: Option<(i64, String, Option<String>, Option<AgentName>)> =
         db.find(sql, values![household.0, session]).await?;
     let (id, subject, group, ended_by) = found.ok_or_else(no_session)?;
-    let place = db.dialect().place;
     let end = match before {
         None => i64::MAX,
         Some(message) => {
-            let sql = format!("SELECT {place} FROM messages m WHERE m.public_id = $1 AND m.session_id = $2");
-            let (end,) = db.find(&sql, values![message, id]).await?.ok_or_else(|| no_message(&message.into()))?;
-            end
+            let sql = "SELECT id FROM messages WHERE public_id = $1 AND session_id = $2";
+            db.find(sql, values![message, id]).await?.ok_or_else(|| no_message(&message.into()))?
         }
     };
-    let rest = format!("WHERE m.session_id = $2 AND {place} < $3 AND {} ORDER BY {place} DESC LIMIT $4", seen(db));
-    let sql = select(db, &rest);
+    let sql = select(&format!("WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4", seen()));
     let values = values![household.0, id, end, i64::from(limit) + 1];
     let (mut found, cut) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
     // One in which all was delivered to nobody is the other's alone, its subject too.
@@ -262,7 +254,7 @@ async fn as_sent(db: &mut dyn Db, found: Found) -> Tried<MessageWithReceipts> {
 }
 
 pub(super) async fn mail(db: &mut dyn Db, household: HouseholdKey, id: Uuid) -> Tried<MessageWithReceipts> {
-    let sql = select(db, &format!("WHERE m.public_id = $2 AND {}", seen(db)));
+    let sql = select(&format!("WHERE m.public_id = $2 AND {}", seen()));
     let found: Option<Found> = db.find(&sql, values![household.0, id]).await?;
     as_sent(db, found.ok_or_else(|| no_message(&id.into()))?).await
 }

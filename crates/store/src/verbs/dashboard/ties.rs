@@ -59,9 +59,9 @@ impl FromRow for TranscriptLine {
 }
 
 pub(super) async fn transcripts(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<TranscriptLine>> {
-    let (join, last_line) = (db.dialect().then_join, db.dialect().last_line);
+    let join = db.dialect().then_join;
     let sql = format!(
-        "SELECT o.name, t.key, t.created_at, {last_line}
+        "SELECT o.name, t.key, t.created_at, t.last_seq
          FROM (SELECT t.id FROM agents n {join} transcripts t ON t.owner_id = n.id WHERE n.household_id = $1
                UNION SELECT x.transcript_id FROM agents n {join} transcript_access x ON x.agent_id = n.id
                    WHERE n.household_id = $1) w

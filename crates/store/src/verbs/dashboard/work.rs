@@ -9,7 +9,7 @@ use crate::engine::{Db, Query, Tried, Value, values};
 use crate::error::Result;
 use crate::refusals;
 use crate::tasks::TaskRow;
-use crate::verbs::tasks::select;
+use crate::verbs::tasks::{select, undelivered_task};
 
 /// The states of the board, in the order of its lanes.
 const LANES: [TaskState; 6] = [
@@ -22,28 +22,27 @@ const LANES: [TaskState; 6] = [
 ];
 
 /// Whether the task `t`, given to an agent of the household, came to it.
-fn came(db: &dyn Db) -> String {
-    format!("NOT (t.state = 'rejected' AND {})", db.dialect().undelivered_task)
+fn came() -> String {
+    format!("NOT (t.state = 'rejected' AND {})", undelivered_task())
 }
 
 /// Whether the household `$1` sees the task `t`.
-fn seen(db: &dyn Db) -> String {
-    format!("(o.household_id = $1 OR (a.household_id = $1 AND {}))", came(db))
+fn seen() -> String {
+    format!("(o.household_id = $1 OR (a.household_id = $1 AND {}))", came())
 }
 
 /// The tasks that the rest of a statement finds, as nobody's own: without callbacks.
 async fn find(db: &mut dyn Db, rest: &str, values: &[Value<'_>]) -> Tried<Vec<Task>> {
-    let sql = select(db, rest);
+    let sql = select(rest);
     let rows: Vec<TaskRow> = db.rows(&sql, values).await?;
     Ok(rows.into_iter().map(|row| row.task(0)).collect::<Result<_>>()?)
 }
 
 /// Open tasks past their deadline, and those that ended badly after this moment, the one that changed last first.
 pub(super) async fn troubled(db: &mut dyn Db, household: HouseholdKey, since: Timestamp) -> Tried<Vec<Task>> {
-    let (join, yes, came) = (db.dialect().then_join, db.dialect().yes, came(db));
+    let (join, came) = (db.dialect().then_join, came());
     let of = |side: &str| format!("SELECT t.id FROM agents n {join} tasks t ON t.{side} = n.id");
-    let overdue =
-        format!("AND t.state IN ('pending', 'accepted', 'working') WHERE n.household_id = $1 AND t.overdue = {yes}");
+    let overdue = "AND t.state IN ('pending', 'accepted', 'working') WHERE n.household_id = $1 AND t.overdue = TRUE";
     let ended = "AND t.state IN ('rejected', 'failed') AND t.canceled_by IS NULL AND t.updated_at > $2 WHERE n.household_id = $1";
     let (given, taken) = (of("owner_id"), of("assignee_id"));
     let rest = format!(
@@ -61,7 +60,7 @@ pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -
              WHERE n.household_id = $1"
         )
     };
-    let ids = format!("{} UNION {} AND {}", of("owner_id"), of("assignee_id"), came(db));
+    let ids = format!("{} UNION {} AND {}", of("owner_id"), of("assignee_id"), came());
     let rest = format!("WHERE t.id {} ORDER BY t.updated_at DESC, t.id DESC", (db.dialect().in_list)("$1"));
     let mut lanes = Vec::new();
     for state in LANES {
@@ -75,7 +74,7 @@ pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -
 }
 
 pub(super) async fn chain(db: &mut dyn Db, household: HouseholdKey, id: Uuid) -> Tried<Vec<Task>> {
-    let seen = seen(db);
+    let seen = seen();
     let itself = format!("WHERE t.public_id = $2 AND {seen}");
     let mut chain = find(db, &itself, values![household.0, id]).await?;
     if chain.is_empty() {
@@ -100,6 +99,6 @@ pub(super) async fn chain(db: &mut dyn Db, household: HouseholdKey, id: Uuid) ->
 
 /// Tasks that were given in a session, newest first.
 pub(super) async fn in_session(db: &mut dyn Db, household: HouseholdKey, session: Uuid) -> Tried<Vec<Task>> {
-    let rest = format!("WHERE t.session_public_id = $2 AND {} ORDER BY t.id DESC LIMIT 3", seen(db));
+    let rest = format!("WHERE t.session_public_id = $2 AND {} ORDER BY t.id DESC LIMIT 3", seen());
     find(db, &rest, values![household.0, session]).await
 }

@@ -102,15 +102,14 @@ pub(super) async fn events(
 
 /// Reads logs from their places, in the order of the list; returns whether something was left out for its size.
 async fn entries(db: &mut dyn Db, places: &str) -> Tried<(Vec<(i64, i64, Event)>, bool)> {
-    let dialect = db.dialect();
     let sql = format!(
-        "SELECT n.agent_id, n.number, n.event, {} FROM ({}) n {}
+        "SELECT n.agent_id, n.number, n.event, {} FROM ({}) n
+         LEFT JOIN messages m ON m.id = n.message_id
          LEFT JOIN sessions s ON s.id = m.session_id
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = n.agent_id ORDER BY n.place, n.number",
         message_columns("n"),
-        (dialect.logs)(EACH, MAX_EVENTS),
-        dialect.join_message
+        (db.dialect().logs)(EACH, MAX_EVENTS)
     );
     let (found, full) = db.page(&sql, values![places], |(_, SizedEntry(_, bytes)): &(i64, SizedEntry)| *bytes).await?;
     let entries = found.into_iter().map(|(agent, SizedEntry(entry, _))| {

@@ -1,0 +1,397 @@
+//! Sending a message: the facts are looked up, core decides, the rows are written. The same for both databases.
+//!
+//! SQLite looks up and writes whenever it is asked ([`SendTx`]). PostgreSQL looks everything up for a whole batch of messages
+//! first, and writes the rows of all of them at the end (`postgres::batch`).
+
+use std::sync::Arc;
+
+use amb_core::doc::Sent;
+use amb_core::route::Hop;
+use amb_core::send::{self, Accepted, Named, Place, Recipient, Storage};
+use amb_core::stepping_in::check_open;
+use amb_core::task::{RejectReason, TaskRef};
+use amb_core::{AgentName, Card, Consent, Entry, Event, Kind, MessageId, TaskState, Timestamp};
+use uuid::Uuid;
+
+use super::connections::pair;
+use crate::columns::{Addressee, Columns};
+use crate::engine::{FromRow, Row, from_row};
+use crate::error::Result;
+use crate::outgoing::{OutgoingMessage, Placed, Subject, json, json_of, no_session};
+use crate::quota::Stored;
+use crate::refusals;
+use crate::row::{MessageRow, message_columns};
+use crate::tasks::Update;
+use crate::types::{Agent, AgentKey, LogEntry, Once, Written};
+
+/// The result of a send.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was written; the message comes back for the answer and the log entries.
+    Placed(Box<(OutgoingMessage, Placed)>),
+    /// Its idempotency key had been used for the same draft, and this was the answer.
+    Repeat(Sent),
+}
+
+impl Outcome {
+    /// The answer and the log entries.
+    pub(crate) fn into_written(self) -> Written<Sent> {
+        match self {
+            Self::Placed(placed) => {
+                let (message, placed) = *placed;
+                message.into_written(placed)
+            }
+            Self::Repeat(sent) => Written::quiet(sent),
+        }
+    }
+}
+
+/// The columns of an agent that sending to it needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) id: i64,
+    pub(crate) name: AgentName,
+    pub(crate) card: Arc<Card>,
+    pub(crate) paused: bool,
+}
+
+/// The columns of a session that sending in it needs.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionRow {
+    pub(crate) id: i64,
+    pub(crate) public_id: Uuid,
+    pub(crate) subject: Arc<str>,
+    /// Its two members, the smaller id first; `None` in a group.
+    pub(crate) pair: Option<(i64, i64)>,
+    pub(crate) group: Option<i64>,
+    /// The person who ended it.
+    pub(crate) ended_by: Option<Arc<str>>,
+}
+
+impl SessionRow {
+    /// The columns that [`FromRow`] takes, of `sessions s`.
+    pub(crate) const COLUMNS: &str = "s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by";
+}
+
+impl FromRow for SessionRow {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
+        let (id, public_id, subject): (i64, Uuid, String) = (row.take()?, row.take()?, row.take()?);
+        let (low, high): (Option<i64>, Option<i64>) = (row.take()?, row.take()?);
+        let (group, ended_by): (Option<i64>, Option<String>) = (row.take()?, row.take()?);
+        let ended_by = ended_by.map(Into::into);
+        Ok(Self { id, public_id, subject: subject.into(), pair: low.zip(high), group, ended_by })
+    }
+}
+
+/// The recipient of a message.
+#[derive(Debug, Clone)]
+pub(crate) enum To {
+    Agent(Peer),
+    /// A group that the sender has joined, and the members who get the message.
+    Group(i64, Vec<Addressee>),
+}
+
+impl To {
+    fn group(&self) -> Option<i64> {
+        if let To::Group(group, _) = self { Some(*group) } else { None }
+    }
+
+    /// Whether this session is one between the sender and the recipient.
+    fn shares(&self, session: &SessionRow, me: i64) -> bool {
+        match self {
+            To::Agent(peer) => session.pair == Some(pair(me, peer.id)),
+            To::Group(group, _) => session.group == Some(*group),
+        }
+    }
+}
+
+/// A message that another one answers or passes on.
+#[derive(Debug, Clone)]
+pub(crate) struct ParentRow {
+    pub(crate) message: MessageRow,
+    /// Who names it.
+    pub(crate) caller: i64,
+    sender: i64,
+    group: Option<i64>,
+    /// Whether it was delivered to the caller.
+    came: bool,
+}
+
+from_row!(ParentRow: message caller sender group came);
+
+impl ParentRow {
+    /// Selects messages of `from`, which has them as `m`, for the agent `caller`.
+    pub(crate) fn select(from: &str, caller: &str) -> String {
+        format!(
+            "SELECT {}, CAST({caller} AS bigint), m.sender_id, s.group_id,
+                    EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {caller})
+             FROM {from}
+             JOIN sessions s ON s.id = m.session_id
+             JOIN agents f ON f.id = m.sender_id
+             LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
+             LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id",
+            message_columns("e")
+        )
+    }
+}
+
+/// A row of `tasks` to insert.
+#[derive(Debug)]
+pub(crate) struct NewTask {
+    pub(crate) id: Uuid,
+    pub(crate) owner: i64,
+    pub(crate) assignee: i64,
+    pub(crate) state: TaskState,
+    pub(crate) subject: Arc<str>,
+    pub(crate) message: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) parent: Option<i64>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) note: Option<String>,
+    pub(crate) callback: Option<String>,
+    pub(crate) at: Timestamp,
+}
+
+impl NewTask {
+    pub(crate) const INSERT: &str = "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject,
+        message_public_id, session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)";
+}
+
+/// The task that the message `$1` brought.
+pub(crate) const TASK_OF_MESSAGE: &str = "SELECT id FROM tasks WHERE message_public_id = $1";
+
+/// What a send looks up and writes.
+pub(crate) trait SendTx {
+    /// Runs `operation` so that a failure leaves nothing of it behind.
+    fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
+
+    /// The time for a message that is written next.
+    fn stamp(&mut self, at: Timestamp) -> Timestamp;
+
+    /// The answer to an earlier send under this key.
+    fn answer_under(&mut self, caller: i64, once: &Once) -> Result<Option<Sent>>;
+
+    /// Keeps the answer under this key.
+    fn keep_answer(&mut self, caller: i64, once: &Once, sent: Sent, at: Timestamp) -> Result<()>;
+
+    /// The agent of this name, or the group that the sender has joined.
+    fn recipient(&mut self, caller: &Agent, name: &AgentName) -> Result<Option<To>>;
+
+    /// Whether these two may write to each other.
+    fn consent(&mut self, a: i64, b: i64) -> Result<Consent>;
+
+    /// How many tasks an agent works on.
+    fn current_tasks(&mut self, agent: i64) -> Result<usize>;
+
+    /// What decides whether a sender may store `more`.
+    fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage>;
+
+    /// The message of this id, as the caller may name it.
+    fn parent(&mut self, caller: i64, id: Uuid) -> Result<Option<ParentRow>>;
+
+    /// The session of this id.
+    fn session(&mut self, id: Uuid) -> Result<Option<SessionRow>>;
+
+    /// The session of this subject with the recipient, created where it is missing.
+    fn session_of_subject(&mut self, caller: i64, to: &To, subject: &Subject, at: Timestamp) -> Result<SessionRow>;
+
+    /// Makes the members of a group, and the sender, members of its session.
+    fn enter_session(&mut self, session: i64, members: &[Addressee], sender: i64) -> Result<()>;
+
+    /// The task that this message brought.
+    fn task_of_message(&mut self, message: Uuid) -> Result<Option<i64>>;
+
+    /// Adds a message to its session and to the log of each recipient. Returns its number in each log.
+    fn append(&mut self, session: i64, message: Columns<'_>, to: &[Addressee]) -> Result<Vec<(Addressee, u64)>>;
+
+    /// Inserts a task.
+    fn insert_task(&mut self, task: NewTask) -> Result<()>;
+}
+
+/// Sends a message.
+pub(crate) fn send(tx: &mut impl SendTx, caller: &Agent, mut message: OutgoingMessage) -> Result<Outcome> {
+    let me = caller.key.0;
+    message.at = tx.stamp(message.at);
+    if let Some(once) = &message.once
+        && let Some(sent) = tx.answer_under(me, once)?
+    {
+        return Ok(Outcome::Repeat(sent));
+    }
+    let to = tx.recipient(caller, &message.to)?.ok_or_else(|| refusals::not_connected(&message.to))?;
+    let placed = match &to {
+        To::Agent(peer) => {
+            // The name as it is registered: traces and answers have no other.
+            message.to = peer.name.clone();
+            place(tx, caller, &message, &to)?
+        }
+        To::Group(..) => tx.atomically(|tx| place(tx, caller, &message, &to))?,
+    };
+    if let Some(once) = &message.once {
+        tx.keep_answer(me, once, message.sent(&placed), message.at)?;
+    }
+    Ok(Outcome::Placed(Box::new((message, placed))))
+}
+
+fn place(tx: &mut impl SendTx, caller: &Agent, message: &OutgoingMessage, to: &To) -> Result<Placed> {
+    let accepted = decide(tx, caller, message, to)?;
+    write(tx, caller, message, to, accepted)
+}
+
+/// Looks up what decides about a message, and decides.
+pub(crate) fn decide(
+    tx: &mut impl SendTx,
+    caller: &Agent,
+    message: &OutgoingMessage,
+    to: &To,
+) -> Result<Accepted<SessionRow>> {
+    let me = caller.key.0;
+    let (recipient, copies) = match to {
+        To::Agent(peer) => {
+            let agent = Recipient::Agent {
+                consent: tx.consent(me, peer.id)?,
+                card: &peer.card,
+                heard: peer.card.allow_from.allows_in_any_case(&message.from),
+                current_tasks: if message.kind == Kind::Task { tx.current_tasks(peer.id)? } else { 0 },
+            };
+            (agent, 1)
+        }
+        To::Group(_, members) => (Recipient::Group { copies: members.len(), size: message.size() }, members.len()),
+    };
+    let storage = tx.storage(me, message.stored(copies))?;
+    let found = match message.parent {
+        // What is passed on must have come to its sender; what is answered may also be the sender's own.
+        Some(parent) => tx.parent(me, parent.id)?.filter(|found| found.came || (!parent.relay && found.sender == me)),
+        None => None,
+    };
+    let in_group = found.as_ref().is_some_and(|found| found.group.is_some() && found.group == to.group());
+    let answered = match found.as_ref().filter(|_| message.reply_to().is_some()) {
+        Some(found) => tx.session(found.message.session)?.filter(|session| to.shares(session, me)),
+        None => None,
+    };
+    let session = match message.session {
+        None => Named::None,
+        Some(id) => match tx.session(id)? {
+            None => Named::Missing,
+            Some(session) if to.shares(&session, me) => Named::Shared(session),
+            Some(_) => Named::Other,
+        },
+    };
+    let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
+    let found = found.map(|found| found.message.for_office()).transpose()?;
+    let mut facts = message.facts(recipient, storage);
+    if let To::Agent(peer) = to {
+        facts.to = &peer.name;
+    }
+    facts.parent = message.parent_fact(parent_id.as_ref(), found.as_ref(), in_group);
+    (facts.session, facts.answered) = (session, answered);
+    send::decide(facts)
+}
+
+/// Writes a message that was accepted.
+fn write(
+    tx: &mut impl SendTx,
+    caller: &Agent,
+    message: &OutgoingMessage,
+    to: &To,
+    accepted: Accepted<SessionRow>,
+) -> Result<Placed> {
+    let me = caller.key.0;
+    let Accepted { hop, place, task } = accepted;
+    let session = match (place, &message.subject) {
+        (Place::Session(session), _) => session,
+        // May create a session: after this only an insert may fail.
+        (Place::Subject, Some(subject)) => tx.session_of_subject(me, to, subject, message.at)?,
+        (Place::Subject, None) => return Err(no_session()),
+    };
+    // A new session is open, so nothing was written yet.
+    check_open(session.ended_by.as_deref())?;
+    let rejected = matches!(task, Some((_, Some(_))));
+    let one;
+    let recipients: &[Addressee] = match to {
+        To::Agent(_) if rejected => &[],
+        To::Agent(peer) => {
+            let from_person = caller.person && tx.consent(me, peer.id)?.marks_person(true);
+            one = [Addressee { agent: AgentKey(peer.id), from_person }];
+            &one
+        }
+        To::Group(_, members) => {
+            tx.enter_session(session.id, members, me)?;
+            members
+        }
+    };
+    let task_ref = task.as_ref().and_then(|(state, _)| message.task_ref(*state));
+    let columns = Columns::new(caller, message, &hop, task_ref.as_ref().map(json).transpose()?)?;
+    let copies = tx.append(session.id, columns, recipients)?;
+    let mut placed = Placed {
+        session: session.public_id,
+        subject: session.subject.clone(),
+        copies,
+        task: task_ref.clone(),
+        reason: None,
+        paused: matches!(to, To::Agent(peer) if peer.paused && !rejected),
+        more: Vec::new(),
+    };
+    if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, task_ref, to) {
+        placed.reason = reason.as_ref().map(RejectReason::to_string);
+        insert_task(tx, caller, peer, &session, message, state, placed.reason.clone())?;
+        if let Some(reason) = &placed.reason {
+            placed.more = tell_rejected(tx, caller, peer, &session, message, task, reason, hop)?;
+        }
+    }
+    Ok(placed)
+}
+
+fn insert_task(
+    tx: &mut impl SendTx,
+    caller: &Agent,
+    peer: &Peer,
+    session: &SessionRow,
+    message: &OutgoingMessage,
+    state: TaskState,
+    note: Option<String>,
+) -> Result<()> {
+    let Some(id) = message.task_id else { return Ok(()) };
+    let parent = match message.parent.filter(|parent| parent.relay) {
+        Some(parent) => tx.task_of_message(parent.id)?,
+        None => None,
+    };
+    tx.insert_task(NewTask {
+        id,
+        owner: caller.key.0,
+        assignee: peer.id,
+        state,
+        subject: session.subject.clone(),
+        message: message.id,
+        session: session.public_id,
+        parent,
+        deadline: message.deadline,
+        note,
+        callback: json_of(message.callback.as_ref())?,
+        at: message.at,
+    })
+}
+
+/// Tells the sender of a task that the office rejected it, by an update in the other's name. Charged to the sender: else one
+/// agent could fill up another's account.
+#[allow(clippy::too_many_arguments)]
+fn tell_rejected(
+    tx: &mut impl SendTx,
+    caller: &Agent,
+    peer: &Peer,
+    session: &SessionRow,
+    message: &OutgoingMessage,
+    task: TaskRef,
+    reason: &str,
+    hop: Hop,
+) -> Result<Vec<LogEntry>> {
+    let update = Update::new(task, message.id, Some(reason), tx.stamp(message.at));
+    let columns = update.columns(&peer.name, peer.id, caller.key.0, hop, json_of(message.callback.as_ref())?)?;
+    let copies = tx.append(session.id, columns, &[Addressee { agent: caller.key, from_person: false }])?;
+    let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));
+    let entry = |(to, number): (Addressee, u64)| LogEntry {
+        agent: to.agent,
+        entry: Entry { event: event.clone(), cursor: number.into() },
+    };
+    Ok(copies.into_iter().map(entry).collect())
+}
