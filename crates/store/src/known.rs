@@ -1,37 +1,44 @@
 //! A cache of API keys, so that most requests authenticate without the database.
 
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use amb_core::Timestamp;
+use parking_lot::RwLock;
+use quick_cache::sync::Cache;
 
 use crate::types::{Agent, KeyHash};
 
-/// Most keys in the cache. A full cache is cleared: simpler than eviction, and rare.
+/// Most keys in the cache.
 const CAPACITY: usize = 50_000;
 
 /// A bounded cache of keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KnownKeys {
-    inner: RwLock<Inner>,
+    keys: Cache<KeyHash, KnownKey>,
+    /// Held for writing while the cache is cleared, and for reading while a key is added.
+    state: RwLock<State>,
     /// How long an entry is valid, where another process may revoke the key.
     believed: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct State {
     /// Rises whenever the cache is cleared: what was looked up before that is not added after it.
     age: u64,
     /// Notifications of revoked keys do not arrive, so nothing is cached.
     deaf: bool,
-    keys: HashMap<KeyHash, Known>,
 }
 
-#[derive(Debug)]
-struct Known {
+#[derive(Debug, Clone)]
+struct KnownKey {
     agent: Agent,
     until: Option<Timestamp>,
+}
+
+impl Default for KnownKeys {
+    fn default() -> Self {
+        Self { keys: Cache::new(CAPACITY), state: RwLock::default(), believed: None }
+    }
 }
 
 /// See [`KnownKeys::forget_afterwards`].
@@ -51,10 +58,9 @@ impl KnownKeys {
 
     /// Whose key this is, if that is in the cache and still valid; else the age to give to [`KnownKeys::remember`].
     pub(crate) fn get(&self, hash: &KeyHash, now: Timestamp) -> Result<Agent, u64> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        match inner.keys.get(hash) {
-            Some(known) if known.until.is_none_or(|until| now < until) => Ok(known.agent.clone()),
-            _ => Err(inner.age),
+        match self.keys.get(hash) {
+            Some(known) if known.until.is_none_or(|until| now < until) => Ok(known.agent),
+            _ => Err(self.state.read().age),
         }
     }
 
@@ -62,14 +68,10 @@ impl KnownKeys {
     pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>, now: Timestamp) {
         let believed = self.believed.map(|span| now.saturating_add(span).unwrap_or(now));
         let until = [until, believed].into_iter().flatten().min();
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if inner.age != age || inner.deaf {
-            return;
+        let state = self.state.read();
+        if state.age == age && !state.deaf {
+            self.keys.insert(hash, KnownKey { agent: agent.clone(), until });
         }
-        if inner.keys.len() >= CAPACITY {
-            inner.keys.clear();
-        }
-        inner.keys.insert(hash, Known { agent: agent.clone(), until });
     }
 
     /// Clears the cache; to be called after a key was changed and before the request returns.
@@ -84,19 +86,19 @@ impl KnownKeys {
 
     /// Caches nothing from now on: another process may revoke keys without a notification.
     pub(crate) fn go_deaf(&self) {
-        self.change(|inner| inner.deaf = true);
+        self.change(|state| state.deaf = true);
     }
 
     /// Caches keys again: notifications of revoked keys arrive.
     pub(crate) fn hear(&self) {
-        self.change(|inner| inner.deaf = false);
+        self.change(|state| state.deaf = false);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Inner)) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.age += 1;
-        inner.keys.clear();
-        change(&mut inner);
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.write();
+        state.age += 1;
+        self.keys.clear();
+        change(&mut state);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Neg};
-use std::sync::{Mutex, PoisonError};
 
 use amb_core::send::Storage;
 use amb_core::{Quotas, Usage};
+use parking_lot::Mutex;
 
 /// Stored mail as the databases count it; what was removed is negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +60,7 @@ impl Default for Account {
 
 impl Account {
     fn with<T>(&self, look: impl FnOnce(&mut (Quotas, Stored)) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.lock())
     }
 
     pub(crate) fn set_quotas(&self, quotas: Quotas) {

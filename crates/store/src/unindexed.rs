@@ -1,11 +1,11 @@
 //! Making mail findable behind the path of sends: which logs search has yet to look at.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use amb_core::Code;
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::StoreError;
 use crate::error::Result;
@@ -100,7 +100,7 @@ impl Unindexed {
 
     /// The same for several.
     fn add_all(&self, agents: impl IntoIterator<Item = AgentKey>) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         for agent in agents {
             if inner.queue.len() >= CAPACITY {
                 inner.queue.clear();
@@ -116,7 +116,7 @@ impl Unindexed {
     /// Takes some agents from the queue; none where everything is indexed. `Err` where all logs have to be looked at to know.
     /// The caller queues those again that could not be indexed.
     fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         while inner.aside.front().is_some_and(|(since, _)| since.elapsed() >= SET_ASIDE) {
             let Some((_, agent)) = inner.aside.pop_front() else { break };
             if inner.queued.insert(agent) {
@@ -149,7 +149,7 @@ impl Unindexed {
             self.add_all(failed.into_iter().map(|(agent, _)| agent).chain([agent]));
             return Err(error);
         }
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         for (agent, error) in failed {
             tracing::error!(%agent, error = ?error, "a log cannot be indexed for search; retrying in a minute");
             inner.aside.push_back((Instant::now(), agent));
@@ -189,7 +189,7 @@ impl Unindexed {
 
     /// All logs were looked at, and these are behind: from now on the queue is complete.
     fn complete(&self, agents: impl IntoIterator<Item = AgentKey>) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).complete = Some(Instant::now());
+        self.inner.lock().complete = Some(Instant::now());
         self.add_all(agents);
     }
 }

@@ -1,8 +1,8 @@
 //! The SQLite file that is copied.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use sha2::{Digest, Sha256};
@@ -34,7 +34,7 @@ impl Source {
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = self.0.lock();
         look(&db).map_err(StoreError::internal)
     }
 

@@ -1,8 +1,9 @@
 //! Running a verb on a database.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::{Changes, Db, Engine, Look, Read, Tried, Tx, Write};
 use crate::StoreError;
@@ -15,7 +16,7 @@ pub(crate) type WriteVerb<A, T> = for<'t> fn(&'t mut dyn Tx, &'t A) -> BoxFuture
 pub(crate) type ReadVerb<A, T> = for<'t> fn(&'t mut dyn Db, &'t A) -> BoxFuture<'t, Tried<T>>;
 
 fn into_slot<T>(slot: &Arc<Mutex<Option<T>>>) -> Result<T> {
-    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let answer = slot.lock().take();
     answer.ok_or_else(|| StoreError::internal("a verb ended without an answer"))
 }
 
@@ -39,7 +40,7 @@ where
                 let (asked, answer) = (asked.clone(), answer.clone());
                 Box::pin(async move {
                     let given = verb(tx, &asked).await?;
-                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+                    *answer.lock() = Some(given);
                     Ok(())
                 })
             }),
@@ -63,7 +64,7 @@ where
                 let (asked, answer) = (asked.clone(), answer.clone());
                 Box::pin(async move {
                     let given = verb(db, &asked).await?;
-                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+                    *answer.lock() = Some(given);
                     Ok(())
                 })
             }),

@@ -229,9 +229,9 @@ pub(super) async fn ready(store: &PostgresStore) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
 
     use futures_util::FutureExt;
+    use parking_lot::Mutex;
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
@@ -249,7 +249,7 @@ mod tests {
 
     impl Visit for &Lines {
         fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{value:?}"));
+            self.0.lock().push(format!("{value:?}"));
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
         let store = PostgresStore::open(&database.url()).await.unwrap();
         drop(logging);
         store.close().await;
-        let said = lines.0.lock().unwrap().join("\n");
+        let said = lines.0.lock().join("\n");
         // Tests usually run on a server with fsync off; on another nothing is to be said.
         assert_eq!(said.contains("PostgreSQL runs with fsync = off"), fsync == "off", "{said}");
     }

@@ -3,9 +3,10 @@
 //! A task takes whatever messages wait in the queue and writes them in one transaction, then the next. There
 //! is one: two carried a fifth less, and four that began when one took long less still, because each carried fewer messages.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use deadpool_postgres::Pool;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -59,7 +60,7 @@ impl SendQueue {
 
     /// Sends a message, and answers when it is durable.
     pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Queued> {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
+        let queue = self.queue.lock().clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
         queue.send(Job { caller, message, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
@@ -67,8 +68,8 @@ impl SendQueue {
 
     /// Finishes what was accepted.
     pub(super) async fn close(&self) {
-        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.queue.lock().take());
+        let task = self.task.lock().take();
         if let Some(task) = task {
             // One that panicked has dropped its messages, whose senders were told.
             let _ = task.await;

@@ -10,9 +10,10 @@ use std::fs::TryLockError;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
+use parking_lot::Mutex;
 
 use crate::StoreError;
 use crate::error::{Result, conflict};
@@ -108,7 +109,7 @@ impl InodeLock {
                 database.display()
             ))
         };
-        let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = LOCKED.lock();
         if locked.contains(&inode) {
             return Err(taken());
         }
@@ -125,7 +126,7 @@ impl InodeLock {
 
 impl Drop for InodeLock {
     fn drop(&mut self) {
-        LOCKED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.inode);
+        LOCKED.lock().remove(&self.inode);
     }
 }
 

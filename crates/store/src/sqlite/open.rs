@@ -1,9 +1,10 @@
 //! Opening the file: its lock, its schema, its connections.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -107,7 +108,7 @@ impl SqliteStore {
     }
 
     pub(super) fn writer(&self) -> Result<Writer> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock();
         writer.clone().ok_or_else(super::error::closed)
     }
 
@@ -117,22 +118,22 @@ impl SqliteStore {
     }
 
     pub(super) async fn shut(&self) {
-        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.writer.lock().take());
         self.readers.close();
-        drop(self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.checkpoints.lock().take());
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // Joining waits for the last transaction; the thread reports its own failures.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lock.lock().take());
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        drop(self.writer.lock().take());
+        if let Some(thread) = self.thread.lock().take() {
             // Nobody is left who could give it work, so this waits for one transaction at most. Its lock goes after it.
             let _ = thread.join();
         }

@@ -20,8 +20,9 @@ impl Prepared for Connection {
 #[cfg(feature = "test-support")]
 pub(super) mod seen {
     use std::collections::HashSet;
-    use std::sync::{LazyLock, Mutex, PoisonError};
+    use std::sync::LazyLock;
 
+    use parking_lot::Mutex;
     use rusqlite::Connection;
 
     /// Statements that look at everything, on purpose: once after a start, to find what search has yet to index or
@@ -38,7 +39,7 @@ pub(super) mod seen {
 
     /// Looks at a statement's plan when it is first prepared.
     pub(super) fn look(db: &Connection, sql: &str) -> rusqlite::Result<()> {
-        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = SEEN.lock();
         if !seen.statements.insert(sql.to_owned()) || ON_PURPOSE.iter().any(|known| sql.contains(known)) {
             return Ok(());
         }
@@ -75,6 +76,6 @@ pub(super) mod seen {
 
     /// What looks at whole tables, of all that ran in this process.
     pub fn scans() -> Vec<String> {
-        SEEN.lock().unwrap_or_else(PoisonError::into_inner).scans.clone()
+        SEEN.lock().scans.clone()
     }
 }

@@ -2,8 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
@@ -81,7 +82,7 @@ impl Readers {
     pub(super) fn close(&self) {
         self.shared.long.close();
         self.shared.permits.close();
-        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.idle.lock().clear();
     }
 }
 
@@ -99,12 +100,12 @@ impl Shared {
     }
 
     fn take(&self) -> Result<Connection> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(closed)
+        self.idle.lock().pop().ok_or_else(closed)
     }
 
     fn give_back(&self, db: Connection) {
         if !self.permits.is_closed() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+            self.idle.lock().push(db);
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::failed;
@@ -92,7 +93,7 @@ impl Indexer {
         if pages.last.is_empty() {
             return Ok(());
         }
-        let mut db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut db = self.0.lock();
         let tx = db.transaction().map_err(failed)?;
         for doc in &pages.docs {
             let known = tx
@@ -116,7 +117,7 @@ impl Indexer {
 
     /// Makes messages that are gone unfindable.
     pub(super) fn forget(&self, messages: &[i64]) -> Result<()> {
-        let mut db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut db = self.0.lock();
         let tx = db.transaction().map_err(failed)?;
         for message in messages {
             let doc: Option<i64> = tx
