@@ -85,14 +85,20 @@ pub trait Tx: Db {
     async fn insert(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<i64>;
 
     /// Locks these mailboxes: all that the transaction needs, in one call. What belongs to an agent changes only under the lock of
-    /// its mailbox; `postgres` lists the order of locks.
-    async fn lock(&mut self, agents: &[i64]) -> Tried<()>;
+    /// its mailbox; `postgres` lists the order of locks. Where there is one writer, nothing has to be locked.
+    async fn lock(&mut self, _agents: &[i64]) -> Tried<()> {
+        Ok(())
+    }
 
     /// Whether this agent's mailbox is locked.
-    fn holds(&self, agent: i64) -> bool;
+    fn holds(&self, _agent: i64) -> bool {
+        true
+    }
 
     /// Takes a lock that is held to the end of the transaction.
-    async fn lock_exclusive(&mut self, what: Exclusive<'_>) -> Tried<()>;
+    async fn lock_exclusive(&mut self, _what: Exclusive<'_>) -> Tried<()> {
+        Ok(())
+    }
 
     /// Appends an event other than mail to the log of an agent, whose mailbox is locked. Returns its number there.
     async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
@@ -114,16 +120,25 @@ pub trait Tx: Db {
     fn put_entry(&mut self, entry: LogEntry);
 
     /// Writes the entries and messages that were added so far, where the engine collects them for one statement.
-    async fn flush(&mut self) -> Tried<()>;
+    async fn flush(&mut self) -> Tried<()> {
+        Ok(())
+    }
 
-    /// Makes the mailbox of a new agent.
-    async fn open_mailbox(&mut self, agent: i64) -> Tried<()>;
+    /// Makes the mailbox of a new agent, where a row of its own has the last number of its log.
+    async fn open_mailbox(&mut self, _agent: i64) -> Tried<()> {
+        Ok(())
+    }
 
-    /// The entry of this number was removed from an agent's log: no later entry gets its number.
-    async fn keep_floor(&mut self, agent: i64, number: i64) -> Tried<()>;
+    /// The entry of this number was removed from an agent's log: no later entry gets its number. Nothing to do where a row of
+    /// the mailbox has the last number.
+    async fn keep_floor(&mut self, _agent: i64, _number: i64) -> Tried<()> {
+        Ok(())
+    }
 
     /// Removes messages from the index of words, where that is in this database. Else [`Engine::forget_words`] does it.
-    async fn remove_words(&mut self, messages: &[i64]) -> Tried<()>;
+    async fn remove_words(&mut self, _messages: &[i64]) -> Tried<()> {
+        Ok(())
+    }
 
     /// Refuses what would be more than this sender, or the office, may store.
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()>;
@@ -131,23 +146,26 @@ pub trait Tx: Db {
     /// Counts what this agent has added. The last lock of its transaction.
     async fn charge(&mut self, agent: i64, more: Stored) -> Tried<()>;
 
-    /// The connection between these two, or what ends with it, has changed.
-    fn connection_changed(&mut self, a: i64, b: i64);
-
-    /// Agents have left their household.
-    fn household_changed(&mut self);
-
-    /// What this agent is shown of its mail has changed, beside what was added to its logs and sessions.
-    fn view_changed(&mut self, agent: i64);
-
-    /// This session was ended.
-    fn session_changed(&mut self, session: i64);
-
-    /// This agent's card has changed.
-    fn card_changed(&mut self, name: &AgentName);
+    /// Something changed that an engine may have cached.
+    fn changed(&mut self, _what: Cached<'_>) {}
 
     /// A key of this agent ends with this transaction, here and in other processes.
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()>;
+}
+
+/// What an engine may cache.
+#[derive(Debug, Clone, Copy)]
+pub enum Cached<'a> {
+    /// Whether these two may write to each other.
+    Connection(i64, i64),
+    /// Who is in which household.
+    Households,
+    /// A session.
+    Session(i64),
+    /// The card of an agent, and whether it is there and paused.
+    Card(&'a AgentName),
+    /// What an agent is shown of its mail, beside what was added to its logs and sessions.
+    View(i64),
 }
 
 /// Things that only one transaction does at a time. Locked before mailboxes.

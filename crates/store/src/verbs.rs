@@ -38,6 +38,7 @@ pub use history::Sessions;
 pub use household::Households;
 pub(crate) use inbox::{all_sessions, page_of_sessions};
 pub use log::{HouseholdCursor, HouseholdPage, Logs};
+pub(crate) use log::{has_entry_after, head as log_head};
 pub use mail::Mail;
 pub use messages::Messages;
 pub(crate) use once::{answer_under, keep_answer};

@@ -214,7 +214,7 @@ async fn receipts_that_could_not_be_written_are_written_later() {
     let refuse = "CREATE SEQUENCE tries;
         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM nextval('tries'); RAISE 'not now'; END $$;
-        CREATE TRIGGER refuse BEFORE UPDATE OF delivered_at ON entries FOR EACH ROW EXECUTE FUNCTION refuse()";
+        CREATE TRIGGER refuse BEFORE UPDATE OF delivered_at ON deliveries FOR EACH ROW EXECUTE FUNCTION refuse()";
     database.batch_execute(refuse).await.unwrap();
     server.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
     soon(async {
@@ -223,6 +223,6 @@ async fn receipts_that_could_not_be_written_are_written_later() {
         }
     })
     .await;
-    database.batch_execute("DROP TRIGGER refuse ON entries").await.unwrap();
+    database.batch_execute("DROP TRIGGER refuse ON deliveries").await.unwrap();
     until(&server, &alice, &sent, "delivered").await;
 }

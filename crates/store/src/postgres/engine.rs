@@ -223,11 +223,6 @@ impl Tx for PgTx<'_> {
         self.execute("INSERT INTO mailboxes (agent_id) VALUES ($1)", &[agent.into()]).await.map(drop)
     }
 
-    async fn keep_floor(&mut self, _: i64, _: i64) -> Tried<()> {
-        // The row of the mailbox has the last number that was given.
-        Ok(())
-    }
-
     async fn remove_words(&mut self, messages: &[i64]) -> Tried<()> {
         self.execute("DELETE FROM search_words WHERE message_id = ANY($1)", values![messages]).await.map(drop)
     }
@@ -246,18 +241,6 @@ impl Tx for PgTx<'_> {
                                                         bytes = u.bytes + excluded.bytes";
         self.execute(sql, values![agent, more.messages, more.bytes]).await.map(drop)
     }
-
-    // Nothing is remembered here that others could change.
-
-    fn connection_changed(&mut self, _: i64, _: i64) {}
-
-    fn household_changed(&mut self) {}
-
-    fn view_changed(&mut self, _: i64) {}
-
-    fn session_changed(&mut self, _: i64) {}
-
-    fn card_changed(&mut self, _: &AgentName) {}
 
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()> {
         replicas::keys_end(self.tx, agent).await

@@ -17,8 +17,8 @@ use super::writer::WriteTx;
 use crate::StoreError;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Read, Row, SQLITE, Tried, Tx, Value, Visit,
-    Write, values,
+    Cached, Cell, Cells, Changes, Db, Dialect, Engine, Failed, Look, Read, Row, SQLITE, Tried, Tx, Value, Visit, Write,
+    values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -133,20 +133,6 @@ impl Tx for WriteTx {
         Ok(self.db.last_insert_rowid())
     }
 
-    // There is one writer, so nothing has to be locked.
-
-    async fn lock(&mut self, _: &[i64]) -> Tried<()> {
-        Ok(())
-    }
-
-    fn holds(&self, _: i64) -> bool {
-        true
-    }
-
-    async fn lock_exclusive(&mut self, _: Exclusive<'_>) -> Tried<()> {
-        Ok(())
-    }
-
     async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
         let told = self.append_event(agent, event, now)?;
         let number = told.entry.cursor.as_number().unwrap_or(0);
@@ -173,27 +159,15 @@ impl Tx for WriteTx {
         self.entries.push(entry);
     }
 
-    async fn flush(&mut self) -> Tried<()> {
-        Ok(())
-    }
-
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>> {
         let written = Written::gather(WriteTx::send_all(self, caller, to, draft, now)?);
         self.entries.extend(written.entries);
         Ok(written.answer)
     }
 
-    async fn open_mailbox(&mut self, _: i64) -> Tried<()> {
-        Ok(())
-    }
-
     async fn keep_floor(&mut self, agent: i64, number: i64) -> Tried<()> {
         let sql = "UPDATE agents SET log_floor = $2 WHERE id = $1 AND log_floor < $2";
         self.execute(sql, values![agent, number]).await.map(drop)
-    }
-
-    async fn remove_words(&mut self, _: &[i64]) -> Tried<()> {
-        Ok(())
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
@@ -204,24 +178,14 @@ impl Tx for WriteTx {
         Ok(WriteTx::charge(self, agent, more)?)
     }
 
-    fn connection_changed(&mut self, a: i64, b: i64) {
-        self.caches.consent.remove(&pair(a, b));
-    }
-
-    fn household_changed(&mut self) {
-        self.caches.consent.clear();
-    }
-
-    fn view_changed(&mut self, agent: i64) {
-        self.changed.agent(agent);
-    }
-
-    fn session_changed(&mut self, session: i64) {
-        self.caches.sessions.remove(&session);
-    }
-
-    fn card_changed(&mut self, name: &AgentName) {
-        self.caches.peers.remove(name);
+    fn changed(&mut self, what: Cached<'_>) {
+        match what {
+            Cached::Connection(a, b) => drop(self.caches.consent.remove(&pair(a, b))),
+            Cached::Households => self.caches.consent.clear(),
+            Cached::Session(session) => drop(self.caches.sessions.remove(&session)),
+            Cached::Card(name) => drop(self.caches.peers.remove(name)),
+            Cached::View(agent) => self.changed.agent(agent),
+        }
     }
 
     async fn key_ended(&mut self, _: AgentKey) -> Tried<()> {
@@ -231,7 +195,7 @@ impl Tx for WriteTx {
 }
 
 /// The answer of a verb that does not wait.
-pub(super) fn now<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
+pub(super) fn run<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
     match verb.now_or_never() {
         Some(answer) => Ok(answer?),
         None => Err(StoreError::internal("a verb waited in a transaction of SQLite")),
@@ -241,21 +205,21 @@ pub(super) fn now<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
 #[async_trait]
 impl Engine for SqliteStore {
     async fn write(&self, changes: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
-        let run = move |tx: &mut WriteTx| {
+        let operation = move |tx: &mut WriteTx| {
             tx.entries.clear();
-            now(verb(tx))?;
+            run(verb(tx))?;
             Ok(std::mem::take(&mut tx.entries))
         };
         match changes {
-            Changes::All => self.writer()?.write(run).await,
-            Changes::Logs => self.writer()?.write_own(run).await,
+            Changes::All => self.writer()?.write(operation).await,
+            Changes::Logs => self.writer()?.write_own(operation).await,
         }
     }
 
     async fn read(&self, look: Look, mut verb: Read) -> Result<()> {
         match look {
-            Look::Short => self.readers().look(move |db| now(verb(db))).await,
-            Look::Long => self.readers().read(move |db| now(verb(db))).await,
+            Look::Short => self.readers().look(move |db| run(verb(db))).await,
+            Look::Long => self.readers().read(move |db| run(verb(db))).await,
         }
     }
 

@@ -5,25 +5,24 @@ use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-use super::engine::now as run;
+use super::engine::run;
 use super::error::failed;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
-use crate::engine::SQLITE;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::replicas::{ListenerState, StaleListener};
 use crate::types::{AgentKey, LogEntry, log_number};
-use crate::verbs::by_key;
+use crate::verbs::{by_key, has_entry_after, log_head};
 
 impl WriteTx {
     /// The number that the next entry of an agent's log gets. Remembered as given only when its row is written
     /// ([`WriteTx::number_given`]): a row that is refused leaves no gap.
-    fn next_number(&self, agent: i64) -> Result<i64> {
+    fn next_number(&mut self, agent: i64) -> Result<i64> {
         match self.caches.heads.get(&agent) {
             Some(head) => Ok(head + 1),
-            None => Ok(head(&self.db, agent)? + 1),
+            None => Ok(i64::try_from(run(log_head(&mut self.db, agent).boxed())?).unwrap_or(i64::MAX - 1) + 1),
         }
     }
 
@@ -111,29 +110,6 @@ impl WriteTx {
     }
 }
 
-/// The number of the newest entry that an agent's log has; 0 where it has none.
-fn newest(db: &Connection, agent: i64) -> Result<i64> {
-    db.prepared(
-        "SELECT max(coalesce((SELECT max(number) FROM deliveries WHERE agent_id = ?1), 0),
-                    coalesce((SELECT max(number) FROM events WHERE agent_id = ?1), 0))",
-    )
-    .and_then(|mut select| select.query_row([agent], |row| row.get(0)))
-    .map_err(failed)
-}
-
-/// The highest number that was ever given in an agent's log.
-fn head(db: &Connection, agent: i64) -> Result<i64> {
-    let sql = format!("SELECT {}", (SQLITE.log_head)("?1"));
-    db.prepared(&sql).and_then(|mut select| select.query_row([agent], |row| row.get(0))).map_err(failed)
-}
-
-/// The last number that an agent is shown of its log: all of it, unless the agent is paused.
-fn shown_up_to(db: &Connection, agent: i64) -> Result<i64> {
-    db.prepared("SELECT coalesce((SELECT paused_from FROM agents WHERE id = ?1), 9223372036854775807)")
-        .and_then(|mut select| select.query_row([agent], |row| row.get(0)))
-        .map_err(failed)
-}
-
 /// Those listeners whose logs are longer than they know, or whose keys have ended.
 pub(super) fn stale_listeners(
     db: &mut Connection,
@@ -141,13 +117,13 @@ pub(super) fn stale_listeners(
     now: Timestamp,
 ) -> Result<Vec<StaleListener>> {
     let mut found = Vec::new();
-    for (index, mailbox) in listeners.iter().enumerate() {
-        let head = log_number(head(db, mailbox.agent.0)?);
+    for (index, listener) in listeners.iter().enumerate() {
+        let agent = listener.agent.0;
+        let head = run(log_head(db, agent).boxed())?;
         // The head may have been advanced, and what was after a listener may have been removed.
-        let behind = head > mailbox.at
-            && log_number(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
-        let key_ended = match mailbox.key {
-            Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|(agent, _)| agent.key != mailbox.agent),
+        let behind = head > listener.at && run(has_entry_after(db, agent, listener.at).boxed())?;
+        let key_ended = match listener.key {
+            Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|(agent, _)| agent.key != listener.agent),
             None => false,
         };
         if behind || key_ended {

@@ -9,7 +9,7 @@ use amb_core::{AgentName, Card, Consent, Draft, Timestamp};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::engine::now as run;
+use super::engine::run;
 use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{FromRow, Query, Row, SQLITE, SqlOf, Tx, values};

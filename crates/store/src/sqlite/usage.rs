@@ -6,7 +6,7 @@ use amb_core::send::Storage;
 use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 
-use super::engine::now as run;
+use super::engine::run;
 use super::error::failed;
 use super::plans::Prepared;
 use super::writer::WriteTx;

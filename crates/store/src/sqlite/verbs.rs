@@ -5,7 +5,7 @@ use amb_core::{Timestamp, Usage};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
-use super::engine::now as run;
+use super::engine::run;
 use super::{SqliteStore, disk_space, log};
 use crate::error::Result;
 use crate::query::InboxPage;

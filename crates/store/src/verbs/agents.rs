@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{connections, groups, household, tasks, wake};
 use crate::engine::{
-    Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
+    Cached, Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
 };
 use crate::error::Result;
 use crate::outgoing::json;
@@ -269,7 +269,7 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
         return Err(refusals::not_the_current_key(by_key(tx, shown, now).await?.is_some()).into());
     }
     tx.key_ended(caller.key).await?;
-    tx.card_changed(&caller.name);
+    tx.changed(Cached::Card(&caller.name));
     wake::forget(tx, me).await?;
     groups::leave_all(tx, me).await
 }

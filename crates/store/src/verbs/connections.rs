@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::agents::{agent_named, agent_or_deleted, is_registered};
 use super::once::once;
 use super::{tasks, transcripts};
-use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{Cached, Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
 use crate::error::{Result, conflict};
 use crate::types::{Agent, Ask, Written, to_micros};
 use crate::{StoreError, refusals, row};
@@ -265,7 +265,7 @@ pub(super) async fn approve(
         Failed::Taken(_) => conflict("the two are connected already").into(),
         failed => failed,
     })?;
-    tx.connection_changed(requester, target);
+    tx.changed(Cached::Connection(requester, target));
     let event = Event::ConnectionApproved { connection_id: public_id.into(), connected_agent: caller.name.clone() };
     tx.tell(requester, event, now).await?;
     Ok(Connected {
@@ -315,7 +315,7 @@ pub(super) async fn settle_change(
     // A send holds its recipient's lock from before it looks for the connection until it is committed. With both locks
     // held, every send between the two is either done, and before this, or will find the connection gone.
     lock(tx, me, other, person).await?;
-    tx.connection_changed(me, other);
+    tx.changed(Cached::Connection(me, other));
     let id = match change {
         ConnectionChange::Reject => {
             let id = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await?;
@@ -408,7 +408,7 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
     let me = caller.key.0;
     for peer in peers_of(tx, me).await? {
         if let Some(id) = settle(tx, Between::Pair(me, peer), "ACTIVE", "REVOKED", now).await? {
-            tx.connection_changed(me, peer);
+            tx.changed(Cached::Connection(me, peer));
             tx.tell(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
         }
     }

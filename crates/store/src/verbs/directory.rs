@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::household;
-use crate::engine::{Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
+use crate::engine::{Cached, Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
@@ -248,6 +248,6 @@ async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(
         values![caller.key.0, &card.description, &capabilities, &allow_from, card.max_concurrent_tasks, discoverable],
     )
     .await?;
-    tx.card_changed(&caller.name);
+    tx.changed(Cached::Card(&caller.name));
     own(tx, caller).await
 }

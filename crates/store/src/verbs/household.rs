@@ -12,7 +12,9 @@ use uuid::Uuid;
 use super::directory::task_ids;
 use super::once::{answered_before, remember};
 use super::{groups, tasks, transcripts};
-use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, from_row, read, values, write};
+use crate::engine::{
+    Cached, Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, from_row, read, values, write,
+};
 use crate::error::Result;
 use crate::refusals;
 use crate::types::{Agent, Join, KeyHash, Written, to_micros};
@@ -250,7 +252,7 @@ async fn join(tx: &mut dyn Tx, caller: &Agent, token: KeyHash, now: Timestamp) -
     if tx.execute(sql, values![caller.key.0, seat.household, seat.token]).await? == 0 {
         return Err(Failed::changed());
     }
-    tx.household_changed();
+    tx.changed(Cached::Households);
     tell_joined(tx, &seat, &caller.name, now).await
 }
 
@@ -316,8 +318,8 @@ async fn take_out(
                                      paused_from = NULL WHERE id = $1";
         tx.execute(sql, values![*agent]).await?;
     }
-    members.iter().for_each(|member| tx.card_changed(&member.name));
-    tx.household_changed();
+    members.iter().for_each(|member| tx.changed(Cached::Card(&member.name)));
+    tx.changed(Cached::Households);
     let person = person_of(tx, household).await?.map(|(id, _)| id);
     for member in members.iter().filter(|member| leaving.contains(&member.id)) {
         if tasks::sides_of_open(tx, member.id).await?.iter().any(|side| !tx.holds(*side)) {
@@ -349,7 +351,7 @@ pub(super) async fn housemates(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
 /// Tells the person that a member deletes its account.
 pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
     let Some(household) = household_of(tx, caller.key.0).await? else { return Ok(()) };
-    tx.household_changed();
+    tx.changed(Cached::Households);
     match person_of(tx, household).await? {
         Some((person, _)) if person != caller.key.0 => {
             tx.tell(person, changed(&caller.name, HouseholdChange::Left, None, now), now).await.map(drop)

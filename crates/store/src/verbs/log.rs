@@ -71,10 +71,17 @@ fn log(condition: &str, order: &str) -> String {
 /// The last number that the agent `$1` is shown of its log: all of it, unless the agent is paused.
 const SHOWN: &str = "coalesce((SELECT paused_from FROM agents WHERE id = $1), 9223372036854775807)";
 
-async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
+/// The highest number that was ever given in an agent's log.
+pub(crate) async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
     let sql = format!("SELECT {}", (db.dialect().log_head)("$1"));
     let head: i64 = db.one(&sql, values![agent]).await?;
     Ok(u64::try_from(head).unwrap_or(0))
+}
+
+/// Whether an agent is shown an entry after this number.
+pub(crate) async fn has_entry_after(db: &mut dyn Db, agent: i64, number: u64) -> Tried<bool> {
+    let sql = log(&format!("number > $2 AND number <= {SHOWN}"), "LIMIT 1");
+    db.exists(&sql, values![agent, i64::try_from(number).unwrap_or(i64::MAX)]).await
 }
 
 async fn shown_head(db: &mut dyn Db, agent: i64) -> Tried<u64> {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::messages::delivered;
 use super::stepping_in::is_paused;
 use crate::budget::Budget;
-use crate::engine::{Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write};
+use crate::engine::{Cached, Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
 use crate::query::{Handed, MAX_HANDED};
@@ -241,7 +241,7 @@ async fn set_mark(tx: &mut dyn Tx, agent: i64, messages: &[i64], mark: Mark, now
             in_list("$2")
         );
         tx.execute(&sql, values![agent, &read]).await?;
-        tx.view_changed(agent);
+        tx.changed(Cached::View(agent));
     }
     Ok(marked)
 }

@@ -21,7 +21,9 @@ use super::household::{self, Member, household_of};
 use super::once::once;
 use super::tasks::{self, Side};
 use crate::columns::{Addressee, Columns};
-use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
+use crate::engine::{
+    Cached, Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write,
+};
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
 use crate::tasks::{TaskRow, Update, task_uuid};
@@ -196,7 +198,7 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
             tx.execute(set, values![member.id, never, nobody, nowhere]).await?
         }
     };
-    tx.card_changed(&member.name);
+    tx.changed(Cached::Card(&member.name));
     tell(tx, vec![me], &caller.name, &act, now).await
 }
 
@@ -261,7 +263,7 @@ async fn end_session(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) 
     }
     let sql = "UPDATE sessions SET ended_at = $2, ended_by = $3 WHERE id = $1";
     tx.execute(sql, values![seen.id, now, caller.name.as_str()]).await?;
-    tx.session_changed(seen.id);
+    tx.changed(Cached::Session(seen.id));
     for task in tasks::open_in(tx, id).await? {
         // Both sides of a task are in its session, unless one has left the office; then the task has ended.
         cancel_open(tx, caller, task, Some("the conversation was ended"), now).await?;
