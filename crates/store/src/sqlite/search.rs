@@ -1,6 +1,8 @@
 //! The index of words for search: a file of its own beside the database, written by a connection of its own: sends do not
 //! wait for it, and it can be rebuilt from the logs at any time.
 
+mod indexing;
+
 use fs_err::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

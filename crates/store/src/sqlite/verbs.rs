@@ -5,8 +5,10 @@ use amb_core::{Timestamp, Usage};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
+use super::SqliteStore;
 use super::engine::run;
-use super::{SqliteStore, disk_space, log};
+use super::files::disk_space;
+use super::writer::log;
 use crate::error::Result;
 use crate::query::InboxPage;
 use crate::replicas::{ListenerState, StaleListener};

@@ -3,6 +3,13 @@
 //! It takes whatever waits in its queue, runs it in one transaction, commits, and answers. So the cost of a sync is shared by everybody who waited for it. An operation runs under a savepoint of its own, so that one that
 //! fails takes no other with it; a plain send needs none, because it fails only before it writes.
 
+pub(super) mod log;
+pub(super) mod usage;
+pub(super) mod view_version;
+
+mod cache;
+mod send;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,12 +17,13 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::cache::Caches;
-use super::disk::Disk;
+use cache::Caches;
+use usage::OfficeUsage;
+use view_version::{Changed, ViewVersions};
+
 use super::error::{closed, failed, is_failed_sync};
+use super::files::disk::Disk;
 use super::plans::Prepared;
-use super::usage::OfficeUsage;
-use super::view_version::{Changed, ViewVersions};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;

@@ -9,12 +9,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 
 use super::backup::{BytesDone, Contents, cannot, examine, is_ours, sync_directory};
-use super::error::failed;
 use super::lock::Lock;
-use super::search;
 use crate::StoreError;
 use crate::advance::FORWARD;
 use crate::error::{Result, conflict};
+use crate::sqlite::error::failed;
+use crate::sqlite::search;
 
 /// A log's number has 32 bits; one this high is not advanced any more.
 const FAR: i64 = 4_000_000_000;
@@ -130,7 +130,7 @@ fn arrive(from: &Path, coming: &Path, mut progress: impl FnMut(BytesDone)) -> Re
 }
 
 /// Advances the numbers of all logs. Returns how many logs there are.
-pub(super) fn advance(db: &Connection) -> Result<u64> {
+pub(in crate::sqlite) fn advance(db: &Connection) -> Result<u64> {
     // A database of an earlier form has one table for the log, with agent << 32 | number as its row.
     let of_entries = "coalesce((SELECT max(e.id) & 4294967295 FROM entries e
                       WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0)";

@@ -10,20 +10,20 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::disk::Disk;
-use super::error::is_failed_sync;
+use crate::sqlite::error::is_failed_sync;
 
 /// How often it looks whether there is something to checkpoint.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// The thread; ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Checkpoints {
+pub(in crate::sqlite) struct Checkpoints {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpoints {
-    pub(super) fn start(db: Connection, disk: Arc<Disk>) -> io::Result<Self> {
+    pub(in crate::sqlite) fn start(db: Connection, disk: Arc<Disk>) -> io::Result<Self> {
         let (stop, stopped) = sync_channel(0);
         let thread = std::thread::Builder::new().name("amb-sqlite-fold".into()).spawn(move || {
             let mut folded = 0;

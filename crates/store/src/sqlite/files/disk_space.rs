@@ -13,7 +13,7 @@ const ROOM: usize = 1 << 20;
 
 /// Takes room beside the database and gives it back. A transaction would not do: the files have room of their own, and a
 /// small write may still fit where the next message does not.
-pub(super) fn check(database: &Path) -> Result<()> {
+pub(in crate::sqlite) fn check(database: &Path) -> Result<()> {
     let directory = database.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A file without a name, which a crash cannot leave behind.
     let mut file = tempfile::tempfile_in(directory).map_err(no_room)?;

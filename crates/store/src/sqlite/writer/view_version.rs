@@ -9,7 +9,7 @@ const COUNTERS: usize = 1_024;
 
 /// Counts the changes of what agents see.
 #[derive(Debug)]
-pub(super) struct ViewVersions {
+pub(in crate::sqlite) struct ViewVersions {
     everybody: AtomicU64,
     each: Box<[AtomicU64]>,
 }
@@ -22,7 +22,7 @@ impl Default for ViewVersions {
 
 impl ViewVersions {
     /// The version that this agent sees now. Both counters only grow, so their sum is the same only if nothing changed.
-    pub(super) fn of(&self, agent: AgentKey) -> ViewVersion {
+    pub(in crate::sqlite) fn of(&self, agent: AgentKey) -> ViewVersion {
         ViewVersion(self.everybody.load(Ordering::Acquire) + self.counter(agent.0).load(Ordering::Acquire))
     }
 
@@ -31,7 +31,7 @@ impl ViewVersions {
     }
 
     /// To be called between the commit of a transaction and its answers: a reader before the commit sees what was.
-    pub(super) fn change(&self, changed: &mut Changed) {
+    pub(in crate::sqlite) fn change(&self, changed: &mut Changed) {
         if std::mem::take(&mut changed.everybody) {
             self.everybody.fetch_add(1, Ordering::AcqRel);
         }
@@ -43,19 +43,19 @@ impl ViewVersions {
 
 /// Who sees something else after a transaction.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(in crate::sqlite) struct Changed {
     everybody: bool,
     agents: Vec<i64>,
 }
 
 impl Changed {
     /// Perhaps anybody.
-    pub(super) fn everybody(&mut self) {
+    pub(in crate::sqlite) fn everybody(&mut self) {
         self.everybody = true;
     }
 
     /// This agent.
-    pub(super) fn agent(&mut self, agent: i64) {
+    pub(in crate::sqlite) fn agent(&mut self, agent: i64) {
         self.agents.push(agent);
     }
 }

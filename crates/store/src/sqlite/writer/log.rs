@@ -5,14 +5,14 @@ use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-use super::engine::run;
-use super::error::failed;
-use super::plans::Prepared;
-use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::replicas::{ListenerState, StaleListener};
+use crate::sqlite::engine::run;
+use crate::sqlite::error::failed;
+use crate::sqlite::plans::Prepared;
+use crate::sqlite::writer::WriteTx;
 use crate::types::{AgentKey, LogEntry, log_number};
 use crate::verbs::{by_key, has_entry_after, log_head};
 
@@ -32,7 +32,7 @@ impl WriteTx {
     }
 
     /// Appends an event other than mail to an agent's log.
-    pub(super) fn append_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<LogEntry> {
+    pub(in crate::sqlite) fn append_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<LogEntry> {
         let number = self.next_number(agent)?;
         self.changed.agent(agent);
         self.db
@@ -46,7 +46,7 @@ impl WriteTx {
 
     /// Appends a message to its session and to the logs of its recipients, and counts it as unread there. Without
     /// recipients it stays in the session, and no log tells of it. Returns its number in each log.
-    pub(super) fn append_rows(
+    pub(in crate::sqlite) fn append_rows(
         &mut self,
         session: i64,
         message: Columns<'_>,
@@ -111,7 +111,7 @@ impl WriteTx {
 }
 
 /// Those listeners whose logs are longer than they know, or whose keys have ended.
-pub(super) fn stale_listeners(
+pub(in crate::sqlite) fn stale_listeners(
     db: &mut Connection,
     listeners: &[ListenerState],
     now: Timestamp,
@@ -139,8 +139,8 @@ mod tests {
 
     use amb_core::doc::{ConnectionChange, ConnectionStatus};
 
-    use super::super::SqliteStore;
     use super::*;
+    use crate::sqlite::SqliteStore;
     use crate::unit::{TestStore, at, new_agent};
     use crate::{ConnectionDecision, Join, KeyHash, NewAgent, NewKey};
 

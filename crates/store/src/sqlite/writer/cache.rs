@@ -21,20 +21,20 @@ fn cache<K: Eq + Hash, V>() -> Cache<K, V> {
 
 /// All that the writer knows.
 #[derive(Debug)]
-pub(super) struct Caches {
+pub(in crate::sqlite) struct Caches {
     /// Agents that are registered, by their exact names.
-    pub(super) peers: Cache<AgentName, Peer>,
+    pub(in crate::sqlite) peers: Cache<AgentName, Peer>,
     /// Whether two agents may write to each other, the smaller id first.
-    pub(super) consent: Cache<(i64, i64), Consent>,
+    pub(in crate::sqlite) consent: Cache<(i64, i64), Consent>,
     /// Ids of sessions by pair and folded subject.
-    pub(super) by_subject: Cache<(i64, i64, Box<str>), i64>,
+    pub(in crate::sqlite) by_subject: Cache<(i64, i64, Box<str>), i64>,
     /// Ids of sessions by the id that clients see.
-    pub(super) by_public_id: Cache<Uuid, i64>,
-    pub(super) sessions: Cache<i64, SessionRow>,
+    pub(in crate::sqlite) by_public_id: Cache<Uuid, i64>,
+    pub(in crate::sqlite) sessions: Cache<i64, SessionRow>,
     /// The number of the newest entry in each log.
-    pub(super) heads: Cache<i64, i64>,
+    pub(in crate::sqlite) heads: Cache<i64, i64>,
     /// What each agent has stored.
-    pub(super) stored: Cache<i64, Stored>,
+    pub(in crate::sqlite) stored: Cache<i64, Stored>,
 }
 
 impl Default for Caches {
@@ -53,7 +53,7 @@ impl Default for Caches {
 
 impl Caches {
     /// Forgets everything, as after a rollback.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::sqlite) fn clear(&mut self) {
         self.peers.clear();
         self.consent.clear();
         self.by_subject.clear();

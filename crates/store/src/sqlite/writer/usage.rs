@@ -6,17 +6,17 @@ use amb_core::send::Storage;
 use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 
-use super::engine::run;
-use super::error::failed;
-use super::plans::Prepared;
-use super::writer::WriteTx;
 use crate::error::Result;
 use crate::quota::{Account, Stored};
+use crate::sqlite::engine::run;
+use crate::sqlite::error::failed;
+use crate::sqlite::plans::Prepared;
+use crate::sqlite::writer::WriteTx;
 use crate::verbs::stored_by;
 
 /// What the whole office stores.
 #[derive(Debug)]
-pub(super) struct OfficeUsage {
+pub(in crate::sqlite) struct OfficeUsage {
     account: Arc<Account>,
     /// With what the transaction under way has done.
     now: Stored,
@@ -25,7 +25,7 @@ pub(super) struct OfficeUsage {
 
 impl OfficeUsage {
     /// Adds up the rows of all agents, once at the start.
-    pub(super) fn count(db: &Connection, account: Arc<Account>) -> Result<Self> {
+    pub(in crate::sqlite) fn count(db: &Connection, account: Arc<Account>) -> Result<Self> {
         let sql = "SELECT ifnull(sum(messages), 0), ifnull(sum(bytes), 0) FROM usage";
         let count = |row: &rusqlite::Row<'_>| Ok(Stored { messages: row.get(0)?, bytes: row.get(1)? });
         let stored = db.query_row(sql, [], count).map_err(failed)?;
@@ -33,22 +33,22 @@ impl OfficeUsage {
         Ok(Self { account, now: stored, committed: stored })
     }
 
-    pub(super) fn now(&self) -> Stored {
+    pub(in crate::sqlite) fn now(&self) -> Stored {
         self.now
     }
 
     /// Something was rolled back; it is as it was then.
-    pub(super) fn back_to(&mut self, before: Stored) {
+    pub(in crate::sqlite) fn back_to(&mut self, before: Stored) {
         self.now = before;
     }
 
     /// The whole transaction was rolled back.
-    pub(super) fn abandoned(&mut self) {
+    pub(in crate::sqlite) fn abandoned(&mut self) {
         self.now = self.committed;
     }
 
     /// What the transaction did is there for others to see.
-    pub(super) fn committed(&mut self) {
+    pub(in crate::sqlite) fn committed(&mut self) {
         if self.now != self.committed {
             self.committed = self.now;
             self.account.set_office(self.now);
@@ -58,19 +58,19 @@ impl OfficeUsage {
 
 impl WriteTx {
     /// Refuses what would be more than this sender, or the office, may store. Asked before anything is written.
-    pub(super) fn check_quota(&mut self, sender: i64, more: Stored) -> Result<()> {
+    pub(in crate::sqlite) fn check_quota(&mut self, sender: i64, more: Stored) -> Result<()> {
         let Storage { quotas, sender, office, more } = self.storage(sender, more)?;
         quotas.check(sender, office, more)
     }
 
     /// What decides whether a sender may add `more`.
-    pub(super) fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
+    pub(in crate::sqlite) fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
         let (sender, quotas) = (self.stored_by(sender)?.usage(), self.office.account.quotas());
         Ok(Storage { quotas, sender, office: self.office.now.usage(), more: more.usage() })
     }
 
     /// What this agent has stored.
-    pub(super) fn stored_by(&mut self, agent: i64) -> Result<Stored> {
+    pub(in crate::sqlite) fn stored_by(&mut self, agent: i64) -> Result<Stored> {
         if let Some(known) = self.caches.stored.get(&agent) {
             return Ok(*known);
         }
@@ -80,7 +80,7 @@ impl WriteTx {
     }
 
     /// Counts what was written or removed.
-    pub(super) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
+    pub(in crate::sqlite) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
         self.office.now += more;
         if let Some(mut known) = self.caches.stored.get_mut(&agent) {
             *known += more;

@@ -2,15 +2,15 @@
 
 use async_trait::async_trait;
 
-use super::{SqliteStore, search};
 use crate::StoreError;
 use crate::error::Result;
+use crate::sqlite::{SqliteStore, search};
 use crate::types::AgentKey;
 use crate::unindexed::{Index, Indexed};
 
 impl SqliteStore {
     /// Makes messages unfindable.
-    pub(super) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
+    pub(in crate::sqlite) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
         let indexer = self.indexer.clone();
         tokio::task::spawn_blocking(move || indexer.forget(&messages)).await.map_err(StoreError::internal)?
     }
@@ -40,9 +40,9 @@ mod tests {
 
     use amb_core::mailbox::SearchQuery;
 
-    use super::super::error::failed;
     use super::*;
     use crate::Store;
+    use crate::sqlite::error::failed;
     use crate::unit::{TestStore, at};
     use amb_testing::SqliteFile;
 

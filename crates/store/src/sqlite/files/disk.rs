@@ -14,14 +14,14 @@ use crate::error::Result;
 
 /// What is known of the disk.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
+pub(in crate::sqlite) struct Disk {
     failed: AtomicBool,
     commits: AtomicU64,
 }
 
 impl Disk {
     /// Fails once a sync has failed.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(in crate::sqlite) fn check(&self) -> Result<()> {
         match self.failed.load(Ordering::Acquire) {
             false => Ok(()),
             true => Err(StoreError::unavailable(
@@ -32,23 +32,23 @@ impl Disk {
     }
 
     /// A sync failed: from now on nothing is written.
-    pub(super) fn fail(&self, error: &dyn std::error::Error) {
+    pub(in crate::sqlite) fn fail(&self, error: &dyn std::error::Error) {
         tracing::error!(%error, "the disk failed; the office takes nothing more until it is started again");
         self.failed.store(true, Ordering::Release);
     }
 
     /// Transactions that changed something.
-    pub(super) fn commits(&self) -> u64 {
+    pub(in crate::sqlite) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
 
-    pub(super) fn count_commit(&self) {
+    pub(in crate::sqlite) fn count_commit(&self) {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
     /// After a failed sync: makes sure that closing this connection checkpoints nothing of the write-ahead log into the database,
     /// because the disk may claim now to have what it did not take. Returns whether that was so.
-    pub(super) fn keep_log_after_failure(&self, db: &Connection) -> bool {
+    pub(in crate::sqlite) fn keep_log_after_failure(&self, db: &Connection) -> bool {
         let failed = self.check().is_err();
         if failed && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             tracing::error!(%error, "the write-ahead log may be folded in after the disk failed");

@@ -9,13 +9,13 @@ use amb_core::{AgentName, Card, Consent, Draft, Timestamp};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::engine::run;
-use super::writer::WriteTx;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{FromRow, Query, Row, SQLITE, SqlOf, Tx, values};
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Subject, json, no_session};
 use crate::quota::Stored;
+use crate::sqlite::engine::run;
+use crate::sqlite::writer::WriteTx;
 use crate::types::{Agent, Once, Written};
 use crate::verbs::{
     NewTask, Outcome, ParentRow, Peer, SendTx, SessionRow, TASK_OF_MESSAGE, To, agent_named, answer_under, audience,
@@ -204,7 +204,7 @@ impl WriteTx {
     }
 
     /// Sends one draft to each of several agents, all or none.
-    pub(super) fn send_all(
+    pub(in crate::sqlite) fn send_all(
         &mut self,
         caller: &Agent,
         to: &[AgentName],

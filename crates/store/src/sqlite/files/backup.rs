@@ -7,8 +7,8 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 
-use super::error::failed;
 use crate::error::{Result, conflict};
+use crate::sqlite::error::failed;
 use crate::{StoreError, refusals};
 
 /// How often progress is told.
@@ -122,7 +122,7 @@ fn name(making: &Path, to: &Path, replace: bool) -> Result<()> {
 }
 
 /// Whether this is a database of an office at all.
-pub(super) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
+pub(in crate::sqlite) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('refinery_schema_history', 'agents', 'messages')";
     match db.query_row(sql, [], |row| row.get::<_, i64>(0)) {
         Ok(3) => Ok(()),
@@ -131,7 +131,7 @@ pub(super) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
 }
 
 /// Checks that a copy is an office's, whole, and of a form that this program knows. Returns what it holds.
-pub(super) fn examine(path: &Path) -> Result<Contents> {
+pub(in crate::sqlite) fn examine(path: &Path) -> Result<Contents> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     is_ours(&db, path)?;
     let sound: String =
@@ -143,7 +143,7 @@ pub(super) fn examine(path: &Path) -> Result<Contents> {
     let form: i64 = db
         .query_row("SELECT coalesce(max(version), 0) FROM refinery_schema_history", [], |row| row.get(0))
         .map_err(failed)?;
-    if form > super::open::newest_form() {
+    if form > crate::sqlite::open::newest_form() {
         let detail = format!("{} was made by a newer amb; use that one, or a newer still", path.display());
         return Err(StoreError::invalid(detail));
     }
@@ -162,11 +162,11 @@ pub(super) fn examine(path: &Path) -> Result<Contents> {
 }
 
 /// Makes sure that a name in a directory is there after a crash.
-pub(super) fn sync_directory(file: &Path) -> Result<()> {
+pub(in crate::sqlite) fn sync_directory(file: &Path) -> Result<()> {
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs_err::File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)
 }
 
-pub(super) fn cannot(error: std::io::Error) -> StoreError {
+pub(in crate::sqlite) fn cannot(error: std::io::Error) -> StoreError {
     StoreError::unavailable(format!("the copy could not be made: {error}")).caused_by(error)
 }
