@@ -16,9 +16,9 @@ mod source;
 mod tables;
 mod target;
 
-use source::Source;
+use source::CopySource;
 use tables::TABLES;
-use target::{Found, Target};
+use target::{CopyTarget, TargetState};
 
 /// What a copy is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +71,9 @@ pub async fn copy_to_postgres(
     // Opening brings the schema up to date.
     SqliteStore::open(from).await?.close().await;
     let _lock = Lock::take(from)?;
-    let source = Source::open(from)?;
+    let source = CopySource::open(from)?;
     let (client, driver) = postgres::connect(&url, "amb move").await?;
-    let mut target = Target(client);
+    let mut target = CopyTarget(client);
     let outcome = copy(&source, &mut target, start_over, &mut progress).await;
     drop(target);
     // The connection ends when its client is gone.
@@ -82,22 +82,22 @@ pub async fn copy_to_postgres(
 }
 
 async fn copy(
-    source: &Source,
-    target: &mut Target,
+    source: &CopySource,
+    target: &mut CopyTarget,
     start_over: bool,
     progress: &mut (impl FnMut(CopyProgress) -> ControlFlow<()> + Send),
 ) -> Result<Copied> {
     let fingerprint = source.fingerprint()?;
     match target.look().await? {
-        Found::Nothing => target.begin(&fingerprint).await?,
-        Found::Half(_) if start_over => {
+        TargetState::Nothing => target.begin(&fingerprint).await?,
+        TargetState::Half(_) if start_over => {
             target.clear().await?;
             target.begin(&fingerprint).await?;
         }
-        Found::Half(of) if of == fingerprint => {}
-        Found::Half(_) => return Err(target::changed()),
-        Found::Whole { of, copied } if of == fingerprint => return Ok(copied),
-        Found::Whole { .. } => return Err(target::moved_already()),
+        TargetState::Half(of) if of == fingerprint => {}
+        TargetState::Half(_) => return Err(target::changed()),
+        TargetState::Whole { of, copied } if of == fingerprint => return Ok(copied),
+        TargetState::Whole { .. } => return Err(target::moved_already()),
     }
     for table in &TABLES {
         let total = source.count(table)?;

@@ -268,9 +268,9 @@ impl FromRow for Present {
 }
 
 /// A verb that keeps its result itself, so that engines need no type parameter; may run again after [`Failed::Retry`].
-pub(crate) type Write = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send>;
+pub(crate) type BoxedWrite = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send>;
 /// The same for a verb that only reads.
-pub(crate) type Read = Box<dyn for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send>;
+pub(crate) type BoxedRead = Box<dyn for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send>;
 
 /// Whose cached inbox and history pages a verb makes stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,7 +283,7 @@ pub enum Changes {
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ReadLength {
     /// Microseconds.
     Short,
     /// So long that it would block a thread of the runtime: it gets a thread of its own.
@@ -294,10 +294,10 @@ pub enum Look {
 #[async_trait]
 pub trait Engine: Send + Sync {
     /// Runs a verb in a transaction of its own. Returns, when it is durable, what it put into logs.
-    async fn write(&self, changes: Changes, verb: Write) -> Result<Vec<LogEntry>>;
+    async fn write(&self, changes: Changes, verb: BoxedWrite) -> Result<Vec<LogEntry>>;
 
     /// Reads one consistent state.
-    async fn read(&self, look: Look, verb: Read) -> Result<()>;
+    async fn read(&self, look: ReadLength, verb: BoxedRead) -> Result<()>;
 
     /// Sends a message, in a transaction that it may share with others. Returns when it is durable.
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>>;

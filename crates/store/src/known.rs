@@ -16,13 +16,13 @@ const CAPACITY: usize = 50_000;
 pub struct KnownKeys {
     keys: Cache<KeyHash, KnownKey>,
     /// Held for writing while the cache is cleared, and for reading while a key is added.
-    state: RwLock<State>,
+    state: RwLock<KeyCacheState>,
     /// How long an entry is valid, where another process may revoke the key.
     believed: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeyCacheState {
     /// Rises whenever the cache is cleared: what was looked up before that is not added after it.
     age: u64,
     /// Notifications of revoked keys do not arrive, so nothing is cached.
@@ -94,7 +94,7 @@ impl KnownKeys {
         self.change(|state| state.deaf = false);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut KeyCacheState)) {
         let mut state = self.state.write();
         state.age += 1;
         self.keys.clear();

@@ -14,7 +14,7 @@
 //!
 //! A verb that writes returns [`Written`]: its answer, and every [`LogEntry`] that it appended, so that the sockets' owner can push
 //! them without reading them back. Two verbs may return in another order than their entries have in a log: whoever pushes compares
-//! cursors, and reads [`Logs::events`] where one is missing. Other processes on the same database get hints by [`Store::hint`] and
+//! cursors, and reads [`LogVerbs::events`] where one is missing. Other processes on the same database get hints by [`Store::hint`] and
 //! receive them by [`Store::hints`]; [`Store::stale_listeners`] finds listeners that missed one.
 
 #![forbid(unsafe_code)]
@@ -61,10 +61,11 @@ pub use types::{
 };
 pub use url::DatabaseUrl;
 pub use verbs::{
-    Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Directory, Groups,
-    HouseholdConnection, HouseholdCursor, HouseholdKey, HouseholdPage, Households, Lane, Logs, MAX_COUNTED,
-    MAX_MEMBERS, Mail, Member, MemberDetails, Messages, Needs, NewWakeUps, OfficeSize, Pruning, Receipts, SaidLine,
-    Search, Sessions, SignIn, SteppingIn, Tasks, TranscriptLine, Transcripts, Viewer, WaitingRequest, WakeReports,
+    AgentVerbs, Browser, ConnectionVerbs, Conversation, ConversationLine, ConversationQuery, DashboardVerbs,
+    DirectoryVerbs, GroupVerbs, HistoryVerbs, HouseholdConnection, HouseholdCursor, HouseholdKey, HouseholdPage,
+    HouseholdVerbs, Lane, LogVerbs, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, MessageVerbs, Needs, NewWakeUps,
+    OfficeSize, PruneVerbs, ReceiptVerbs, SaidLine, SearchVerbs, SendVerbs, SignIn, SteppingInVerbs, TaskVerbs,
+    TranscriptLine, TranscriptVerbs, Viewer, WaitingRequest, WakeVerbs,
 };
 
 /// What tests look at behind the verbs.

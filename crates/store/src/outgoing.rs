@@ -40,7 +40,7 @@ pub struct OutgoingMessage {
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) callback: Option<Callback>,
     /// The message it answers or passes on.
-    pub(crate) parent: Option<Parent>,
+    pub(crate) parent: Option<ParentRef>,
     pub(crate) correlation_id: Option<CorrelationId>,
     pub(crate) metadata: Object,
     pub(crate) once: Option<Once>,
@@ -63,7 +63,7 @@ pub(crate) struct Subject {
 
 /// The message that a draft names.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Parent {
+pub(crate) struct ParentRef {
     pub(crate) id: Uuid,
     /// Whether it is passed on to a third agent.
     pub(crate) relay: bool,
@@ -96,8 +96,8 @@ impl OutgoingMessage {
         };
         let draft = draft.noted();
         let parent = match (&draft.reply_to, &draft.relay_of) {
-            (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),
-            (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),
+            (Some(id), _) => Some(ParentRef { id: message_uuid(id)?, relay: false }),
+            (None, Some(id)) => Some(ParentRef { id: message_uuid(id)?, relay: true }),
             (None, None) => None,
         };
         let session = draft.session.as_ref().map(session_uuid).transpose()?;
@@ -237,7 +237,7 @@ impl OutgoingMessage {
         in_group: bool,
     ) -> send::Parent<'a> {
         match (self.parent, found, id) {
-            (Some(Parent { relay: true, .. }), Some(message), _) => send::Parent::PassesOn(message),
+            (Some(ParentRef { relay: true, .. }), Some(message), _) => send::Parent::PassesOn(message),
             (Some(_), Some(message), _) => send::Parent::Answers { message, in_group },
             (Some(_), None, Some(id)) => send::Parent::Unknown(id),
             _ => send::Parent::None,

@@ -10,8 +10,9 @@ use crate::query::InboxPage;
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{
-    Agents, Connections, Dashboard, Directory, Groups, Households, Logs, Mail, Messages, Pruning, Receipts, Search,
-    Sessions, SteppingIn, Tasks, Transcripts, WakeReports,
+    AgentVerbs, ConnectionVerbs, DashboardVerbs, DirectoryVerbs, GroupVerbs, HistoryVerbs, HouseholdVerbs, LogVerbs,
+    MessageVerbs, PruneVerbs, ReceiptVerbs, SearchVerbs, SendVerbs, SteppingInVerbs, TaskVerbs, TranscriptVerbs,
+    WakeVerbs,
 };
 
 /// What the network office remembers.
@@ -24,23 +25,23 @@ use crate::verbs::{
 /// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
 #[async_trait]
 pub trait Store:
-    Agents
-    + Directory
-    + Households
-    + SteppingIn
-    + Connections
-    + Mail
-    + Sessions
-    + Messages
-    + Logs
-    + Pruning
-    + Receipts
-    + Search
-    + Tasks
-    + Groups
-    + Transcripts
-    + Dashboard
-    + WakeReports
+    AgentVerbs
+    + DirectoryVerbs
+    + HouseholdVerbs
+    + SteppingInVerbs
+    + ConnectionVerbs
+    + SendVerbs
+    + HistoryVerbs
+    + MessageVerbs
+    + LogVerbs
+    + PruneVerbs
+    + ReceiptVerbs
+    + SearchVerbs
+    + TaskVerbs
+    + GroupVerbs
+    + TranscriptVerbs
+    + DashboardVerbs
+    + WakeVerbs
 {
     /// Whether the database can be reached and accepts writes.
     async fn ready(&self) -> Result<()>;
@@ -89,7 +90,7 @@ pub trait Store:
     /// until it is asked for again: once in some seconds.
     async fn office_usage(&self) -> Result<Usage>;
 
-    /// The version of what [`Store::inbox`] and [`Sessions::history`] show this agent now. While it is the same they answer the
+    /// The version of what [`Store::inbox`] and [`HistoryVerbs::history`] show this agent now. While it is the same they answer the
     /// same, but for requests whose time runs out; any change is in it before the change is answered. `None` where other
     /// processes may change it without a word.
     fn view_version(&self, _agent: AgentKey) -> Option<ViewVersion> {

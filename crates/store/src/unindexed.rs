@@ -71,13 +71,13 @@ impl OneByOne {
 /// everybody.
 #[derive(Debug, Default)]
 pub(crate) struct Unindexed {
-    inner: Mutex<Inner>,
+    inner: Mutex<IndexQueue>,
     /// How long the queue counts as complete. `None` where no other process writes.
     believed: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct IndexQueue {
     queue: VecDeque<AgentKey>,
     queued: HashSet<AgentKey>,
     /// Agents whose logs could not be indexed while others could, and since when.

@@ -9,7 +9,6 @@ mod history;
 mod household;
 mod inbox;
 mod log;
-mod mail;
 mod messages;
 mod once;
 mod prune;
@@ -21,32 +20,34 @@ mod tasks;
 mod transcripts;
 mod wake;
 
-pub use agents::Agents;
+pub use agents::AgentVerbs;
 pub(crate) use agents::{agent_named, by_key};
-pub use connections::Connections;
+pub use connections::ConnectionVerbs;
 pub(crate) use connections::{consent, pair, pending};
 pub use dashboard::{
-    Browser, Conversation, ConversationLine, ConversationQuery, Dashboard, HouseholdConnection, HouseholdKey, Lane,
-    MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
+    Browser, Conversation, ConversationLine, ConversationQuery, DashboardVerbs, HouseholdConnection, HouseholdKey,
+    Lane, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
     WaitingRequest,
 };
-pub use directory::Directory;
+pub use directory::DirectoryVerbs;
 pub(crate) use directory::stored_by;
-pub use groups::Groups;
+pub use groups::GroupVerbs;
 pub(crate) use groups::{audience, find as group_named, joined};
-pub use history::Sessions;
-pub use household::Households;
+pub use history::HistoryVerbs;
+pub use household::HouseholdVerbs;
 pub(crate) use inbox::{all_sessions, page_of_sessions};
-pub use log::{HouseholdCursor, HouseholdPage, Logs};
+pub use log::{HouseholdCursor, HouseholdPage, LogVerbs};
 pub(crate) use log::{has_entry_after, head as log_head};
-pub use mail::Mail;
-pub use messages::Messages;
+pub use messages::MessageVerbs;
 pub(crate) use once::{answer_under, keep_answer};
-pub use prune::Pruning;
-pub use receipts::Receipts;
-pub use search::Search;
-pub(crate) use send::{NewTask, Outcome, ParentRow, Peer, SendTx, SessionRow, TASK_OF_MESSAGE, To, decide, send};
-pub use stepping_in::SteppingIn;
-pub use tasks::Tasks;
-pub use transcripts::Transcripts;
-pub use wake::{NewWakeUps, WakeReports};
+pub use prune::PruneVerbs;
+pub use receipts::ReceiptVerbs;
+pub use search::SearchVerbs;
+pub use send::SendVerbs;
+pub(crate) use send::{
+    NewTask, Outcome, ParentRow, RecipientRow, SendTx, SessionRow, TASK_OF_MESSAGE, To, decide, send,
+};
+pub use stepping_in::SteppingInVerbs;
+pub use tasks::TaskVerbs;
+pub use transcripts::TranscriptVerbs;
+pub use wake::{NewWakeUps, WakeVerbs};

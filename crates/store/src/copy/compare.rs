@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use futures_util::TryStreamExt;
 use sha2::{Digest, Sha256};
 
-use super::source::Source;
+use super::source::CopySource;
 use super::tables::{TABLES, Table};
-use super::target::{Target, failed};
+use super::target::{CopyTarget, failed};
 use super::{Copied, CopyProgress, CopyStage, tell};
 use crate::error::{Result, conflict};
 
@@ -17,8 +17,8 @@ const TELL: u64 = 20_000;
 const END: [u8; 1] = [30];
 
 pub(super) async fn compare(
-    source: &Source,
-    target: &Target,
+    source: &CopySource,
+    target: &CopyTarget,
     progress: &mut (impl FnMut(CopyProgress) -> ControlFlow<()> + Send),
 ) -> Result<Copied> {
     let mut rows = Vec::with_capacity(TABLES.len());
@@ -45,7 +45,7 @@ fn differ(detail: &str) -> crate::StoreError {
 }
 
 /// Rows and checksum in SQLite.
-fn here(source: &Source, table: &Table) -> Result<(u64, [u8; 32])> {
+fn here(source: &CopySource, table: &Table) -> Result<(u64, [u8; 32])> {
     let sql = table.check_source();
     source.with(|db| {
         let (mut count, mut sum) = (0, Sha256::new());
@@ -62,7 +62,7 @@ fn here(source: &Source, table: &Table) -> Result<(u64, [u8; 32])> {
 
 /// Rows and checksum in PostgreSQL.
 async fn there(
-    target: &Target,
+    target: &CopyTarget,
     table: &Table,
     total: u64,
     progress: &mut (impl FnMut(CopyProgress) -> ControlFlow<()> + Send),

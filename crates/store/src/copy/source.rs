@@ -16,10 +16,10 @@ const ROWS: usize = 2_000;
 const BYTES: usize = 8 << 20;
 
 /// The one connection to the file. Its statements are short, and nobody else waits for this thread.
-pub(super) struct Source(Mutex<Connection>);
+pub(super) struct CopySource(Mutex<Connection>);
 
 /// Some rows of a table.
-pub(super) struct Page {
+pub(super) struct RowPage {
     /// A JSON array of them.
     pub(super) rows: String,
     pub(super) count: u64,
@@ -27,7 +27,7 @@ pub(super) struct Page {
     pub(super) last: String,
 }
 
-impl Source {
+impl CopySource {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(StoreError::internal)?;
         Ok(Self(Mutex::new(db)))
@@ -71,7 +71,7 @@ impl Source {
     }
 
     /// The next rows after a key.
-    pub(super) fn page(&self, table: &Table, last: &str) -> Result<Page> {
+    pub(super) fn page(&self, table: &Table, last: &str) -> Result<RowPage> {
         let key: Vec<serde_json::Value> = serde_json::from_str(last).map_err(StoreError::internal)?;
         let key = key.into_iter().map(|value| match value {
             serde_json::Value::String(text) => Value::Text(text),
@@ -80,7 +80,7 @@ impl Source {
         let key: Vec<Value> = key.collect();
         let columns = table.key.len();
         let sql = table.read_source(!key.is_empty(), ROWS);
-        let mut page = Page { rows: "[".to_owned(), count: 0, last: last.to_owned() };
+        let mut page = RowPage { rows: "[".to_owned(), count: 0, last: last.to_owned() };
         self.with(|db| {
             let mut select = db.prepare_cached(&sql)?;
             let mut rows = select.query(params_from_iter(key))?;

@@ -2,7 +2,7 @@
 
 /// How a column travels: as JSON, from what SQLite holds to what PostgreSQL does.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum ColumnForm {
     Number,
     Small,
     Text,
@@ -13,7 +13,7 @@ enum Form {
     Instant,
 }
 
-use Form::{Bytes, Flag, Id, Instant, Number, Small, Text};
+use ColumnForm::{Bytes, Flag, Id, Instant, Number, Small, Text};
 
 /// A table: where it is read from, in which order, and its columns with how they are read.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Table {
     /// The columns that both sides have, each with its form.
     columns: &'static str,
     /// The columns that only PostgreSQL has: name, form, and the expression in SQLite.
-    made: &'static [(&'static str, Form, &'static str)],
+    made: &'static [(&'static str, ColumnForm, &'static str)],
 }
 
 /// A table that is the same on both sides, in the order of its key.
@@ -133,7 +133,7 @@ pub(super) const TABLES: [Table; 20] = [
 
 impl Table {
     /// Name, form, and expression in SQLite of every column.
-    fn columns(&self) -> impl Iterator<Item = (&'static str, Form, &'static str)> {
+    fn columns(&self) -> impl Iterator<Item = (&'static str, ColumnForm, &'static str)> {
         let same = self.columns.split(',').filter_map(|column| {
             let (name, form) = column.trim().split_once(' ')?;
             Some((name, FORMS.iter().find(|(word, _)| *word == form)?.1, name))
@@ -226,7 +226,7 @@ impl Table {
     }
 }
 
-const FORMS: [(&str, Form); 7] = [
+const FORMS: [(&str, ColumnForm); 7] = [
     ("number", Number),
     ("small", Small),
     ("text", Text),
@@ -236,7 +236,7 @@ const FORMS: [(&str, Form); 7] = [
     ("instant", Instant),
 ];
 
-fn type_of(form: Form) -> &'static str {
+fn type_of(form: ColumnForm) -> &'static str {
     match form {
         Number | Instant => "bigint",
         Small => "smallint",

@@ -3,16 +3,16 @@
 use tokio_postgres::Client;
 
 use super::Copied;
-use super::source::Page;
+use super::source::RowPage;
 use super::tables::{TABLES, Table};
 use crate::error::{Result, conflict};
 use crate::{StoreError, postgres};
 
 /// The one connection to it.
-pub(super) struct Target(pub(super) Client);
+pub(super) struct CopyTarget(pub(super) Client);
 
 /// What is in it before a copy.
-pub(super) enum Found {
+pub(super) enum TargetState {
     /// An office without agents and households.
     Nothing,
     /// Part of a copy, and the fingerprint of what it is of.
@@ -22,15 +22,15 @@ pub(super) enum Found {
 }
 
 /// How far a table is copied.
-pub(super) struct Place {
+pub(super) struct CopyPlace {
     pub(super) last: String,
     pub(super) copied: i64,
     pub(super) done: bool,
 }
 
-impl Target {
+impl CopyTarget {
     /// Brings the schema up to date in a database that has nothing else in it, and looks what is there.
-    pub(super) async fn look(&mut self) -> Result<Found> {
+    pub(super) async fn look(&mut self) -> Result<TargetState> {
         let strangers = "SELECT to_regclass('refinery_schema_history') IS NULL
                          AND EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema())";
         if self.0.query_one(strangers, &[]).await.map_err(failed)?.get(0) {
@@ -53,17 +53,17 @@ impl Target {
                 true => Err(conflict(
                     "the target has agents of its own, or a household; make an empty database and name that",
                 )),
-                false => Ok(Found::Nothing),
+                false => Ok(TargetState::Nothing),
             };
         }
         let row = self.0.query_one("SELECT fingerprint, checksum FROM copy_source", &[]).await.map_err(failed)?;
         let (of, checksum): (String, Option<String>) = (row.get(0), row.get(1));
-        let Some(checksum) = checksum else { return Ok(Found::Half(of)) };
+        let Some(checksum) = checksum else { return Ok(TargetState::Half(of)) };
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in &TABLES {
             rows.push((table.name, u64::try_from(self.place(table).await?.copied).unwrap_or(0)));
         }
-        Ok(Found::Whole { of, copied: Copied { rows, checksum } })
+        Ok(TargetState::Whole { of, copied: Copied { rows, checksum } })
     }
 
     /// Makes the note.
@@ -88,15 +88,15 @@ impl Target {
         self.0.batch_execute(&sql).await.map_err(failed)
     }
 
-    pub(super) async fn place(&self, table: &Table) -> Result<Place> {
+    pub(super) async fn place(&self, table: &Table) -> Result<CopyPlace> {
         let sql = "SELECT last, copied, done FROM copy_progress WHERE table_name = $1";
         let row = self.0.query_opt(sql, &[&table.name]).await.map_err(failed)?;
-        let beginning = || Place { last: "[]".to_owned(), copied: 0, done: false };
-        Ok(row.map_or_else(beginning, |row| Place { last: row.get(0), copied: row.get(1), done: row.get(2) }))
+        let beginning = || CopyPlace { last: "[]".to_owned(), copied: 0, done: false };
+        Ok(row.map_or_else(beginning, |row| CopyPlace { last: row.get(0), copied: row.get(1), done: row.get(2) }))
     }
 
     /// Writes a page, and notes how far it goes, in one transaction. Returns how many rows of the table there are.
-    pub(super) async fn take(&mut self, table: &Table, page: &Page, before: Place) -> Result<u64> {
+    pub(super) async fn take(&mut self, table: &Table, page: &RowPage, before: CopyPlace) -> Result<u64> {
         let done = page.count == 0;
         let copied = before.copied + i64::try_from(page.count).unwrap_or(0);
         let tx = self.0.transaction().await.map_err(failed)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::{Changes, Db, Engine, Look, Read, Tried, Tx, Write};
+use super::{BoxedRead, BoxedWrite, Changes, Db, Engine, ReadLength, Tried, Tx};
 use crate::StoreError;
 use crate::error::Result;
 use crate::types::Written;
@@ -50,7 +50,12 @@ where
 }
 
 /// Runs a verb that only reads.
-pub(crate) async fn read<A, T>(engine: &(impl Engine + ?Sized), look: Look, asked: A, verb: ReadVerb<A, T>) -> Result<T>
+pub(crate) async fn read<A, T>(
+    engine: &(impl Engine + ?Sized),
+    look: ReadLength,
+    asked: A,
+    verb: ReadVerb<A, T>,
+) -> Result<T>
 where
     A: Send + Sync + 'static,
     T: Send + 'static,
@@ -73,10 +78,10 @@ where
     into_slot(&slot)
 }
 
-fn erase_write(verb: impl for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Write {
+fn erase_write(verb: impl for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> BoxedWrite {
     Box::new(verb)
 }
 
-fn erase_read(verb: impl for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Read {
+fn erase_read(verb: impl for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> BoxedRead {
     Box::new(verb)
 }

@@ -13,7 +13,7 @@ use amb_core::{AgentName, Consent, Draft, Timestamp};
 use deadpool_postgres::{GenericClient, Object, Transaction};
 use uuid::Uuid;
 
-use facts::{Facts, Sides};
+use facts::{BatchFacts, Sides};
 
 use super::transact::InUse;
 use super::write::{LockedLogs, NewRows, Retimed};
@@ -31,9 +31,9 @@ pub(super) type Outcomes = Vec<Result<Option<Outcome>>>;
 
 /// A transaction's facts, locks, and the rows that it is about to write.
 #[derive(Debug)]
-pub(super) struct Batch<'a> {
+pub(super) struct SendBatch<'a> {
     account: &'a Account,
-    facts: Facts,
+    facts: BatchFacts,
     pub(super) logs: LockedLogs,
     pub(super) rows: NewRows,
 }
@@ -58,7 +58,7 @@ async fn write_and_commit(
     account: &Account,
     messages: &[(Agent, OutgoingMessage)],
 ) -> Result<Outcomes, Failed> {
-    let mut batch = Batch::new(account);
+    let mut batch = SendBatch::new(account);
     let begin = async { Ok(client.batch_execute("BEGIN").await?) };
     batch.facts.lock(client, &mut batch.logs, begin, messages).await?;
     let mut outcomes = batch.send(client, messages).await?;
@@ -91,9 +91,9 @@ fn retime(outcome: &mut Outcome, retimed: &Retimed) {
     }
 }
 
-impl<'a> Batch<'a> {
+impl<'a> SendBatch<'a> {
     pub(super) fn new(account: &'a Account) -> Self {
-        Self { account, facts: Facts::default(), logs: LockedLogs::default(), rows: NewRows::default() }
+        Self { account, facts: BatchFacts::default(), logs: LockedLogs::default(), rows: NewRows::default() }
     }
 
     /// Sends messages whose recipients are locked, into the rows.
@@ -221,7 +221,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl SendTx for Batch<'_> {
+impl SendTx for SendBatch<'_> {
     fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         // Nothing is refused once rows were added.
         operation(self)

@@ -10,7 +10,7 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-use super::batch::Batch;
+use super::batch::SendBatch;
 use super::error::{failed, unavailable};
 use super::send_queue::Queued;
 use super::transact::{InUse, PATIENCE, transact};
@@ -18,8 +18,8 @@ use super::write::Retimed;
 use super::{PostgresStore, replicas};
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, POSTGRES, Query, Read, Row, Tried, Tx, Value,
-    Visit, Write, values,
+    BoxedRead, BoxedWrite, Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, POSTGRES, Query, ReadLength,
+    Row, Tried, Tx, Value, Visit, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -84,10 +84,10 @@ async fn each<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>], vis
 }
 
 /// A connection that a verb reads on.
-pub(super) struct Reading<'a, C>(pub(super) &'a C);
+pub(super) struct PgReader<'a, C>(pub(super) &'a C);
 
 #[async_trait]
-impl<C: GenericClient + Sync> Db for Reading<'_, C> {
+impl<C: GenericClient + Sync> Db for PgReader<'_, C> {
     async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
         each(self.0, sql, values, visit).await
     }
@@ -102,7 +102,7 @@ struct PgTx<'a> {
     tx: &'a Transaction<'a>,
     account: &'a Account,
     /// Locks, and rows that are written by [`Tx::flush`].
-    batch: Batch<'a>,
+    batch: SendBatch<'a>,
     entries: Vec<LogEntry>,
     /// What was charged to agents so far.
     charged: Stored,
@@ -110,7 +110,7 @@ struct PgTx<'a> {
 
 impl<'a> PgTx<'a> {
     fn new(tx: &'a Transaction<'a>, account: &'a Account) -> Self {
-        let (batch, charged) = (Batch::new(account), Stored::default());
+        let (batch, charged) = (SendBatch::new(account), Stored::default());
         Self { tx, account, batch, entries: Vec::new(), charged }
     }
 
@@ -184,7 +184,7 @@ impl Tx for PgTx<'_> {
     }
 
     async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
-        let Batch { rows, logs, .. } = &mut self.batch;
+        let SendBatch { rows, logs, .. } = &mut self.batch;
         let told = rows.event(logs, agent, event, now)?;
         let number = told.as_ref().and_then(|one| one.entry.cursor.as_number()).unwrap_or(0);
         self.entries.extend(told);
@@ -249,7 +249,7 @@ impl Tx for PgTx<'_> {
 
 #[async_trait]
 impl Engine for PostgresStore {
-    async fn write(&self, _: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
+    async fn write(&self, _: Changes, mut verb: BoxedWrite) -> Result<Vec<LogEntry>> {
         let (entries, charged) = transact!(self, tx => async {
             let mut tx = PgTx::new(&tx, &self.account);
             verb(&mut tx).await?;
@@ -261,9 +261,9 @@ impl Engine for PostgresStore {
         Ok(entries)
     }
 
-    async fn read(&self, _: Look, mut verb: Read) -> Result<()> {
+    async fn read(&self, _: ReadLength, mut verb: BoxedRead) -> Result<()> {
         let client = InUse::new(self.client().await?);
-        let Ok(seen) = tokio::time::timeout(PATIENCE, verb(&mut Reading(&*client))).await else {
+        let Ok(seen) = tokio::time::timeout(PATIENCE, verb(&mut PgReader(&*client))).await else {
             return Err(unavailable());
         };
         client.finished();

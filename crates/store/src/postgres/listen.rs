@@ -27,7 +27,7 @@ const HINTS: usize = 4_096;
 
 /// Listens while it lives.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct NotificationListener {
     hints: broadcast::Sender<Hint>,
     task: AbortHandle,
 }
@@ -41,7 +41,7 @@ struct Ear {
     hints: broadcast::Sender<Hint>,
 }
 
-impl Listener {
+impl NotificationListener {
     pub(super) fn start(config: Config, tls: Tls, me: Uuid, known: Arc<KnownKeys>) -> Self {
         let (hints, _) = broadcast::channel(HINTS);
         known.go_deaf();
@@ -59,7 +59,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for NotificationListener {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
 use super::lineage::{self, Takes};
-use super::listen::Listener;
+use super::listen::NotificationListener;
 use super::replicas;
 use super::send_queue::SendQueue;
 use super::tls::{self, Tls};
@@ -57,7 +57,7 @@ pub struct PostgresStore {
     pub(super) unindexed: Unindexed,
     /// Tells this process from others on the database.
     pub(super) me: Uuid,
-    listener: Listener,
+    listener: NotificationListener,
 }
 
 impl PostgresStore {
@@ -97,7 +97,7 @@ impl PostgresStore {
         let (me, known, account) = (Uuid::now_v7(), Arc::new(KnownKeys::shared(BELIEVED)), Arc::<Account>::default());
         Ok(Self {
             queue: SendQueue::start(&pool, account.clone()),
-            listener: Listener::start(config, tls, me, Arc::clone(&known)),
+            listener: NotificationListener::start(config, tls, me, Arc::clone(&known)),
             pool,
             known,
             account,
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
     use crate::unit::new_agent;
-    use crate::{Agents, Store};
+    use crate::{AgentVerbs, Store};
     use amb_testing::PostgresDatabase;
 
     /// Keeps what is logged.

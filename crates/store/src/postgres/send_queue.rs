@@ -29,7 +29,7 @@ const BATCH: usize = 128;
 
 /// A message on its way.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct QueuedSend {
     pub(super) caller: Agent,
     pub(super) message: OutgoingMessage,
     answer: oneshot::Sender<Result<Queued>>,
@@ -47,7 +47,7 @@ pub(super) enum Queued {
 #[derive(Debug)]
 pub(super) struct SendQueue {
     /// `None` once closed.
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Mutex<Option<mpsc::Sender<QueuedSend>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -62,7 +62,7 @@ impl SendQueue {
     pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Queued> {
         let queue = self.queue.lock().clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
-        queue.send(Job { caller, message, answer }).await.map_err(|_| closed())?;
+        queue.send(QueuedSend { caller, message, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -77,7 +77,7 @@ impl SendQueue {
     }
 }
 
-async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
+async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<QueuedSend>) {
     let mut batch = Vec::with_capacity(BATCH);
     while jobs.recv_many(&mut batch, BATCH).await > 0 {
         let (messages, answers): (Vec<_>, Vec<_>) =

@@ -23,7 +23,7 @@ use crate::error::Result;
 
 /// How much of the server's certificate has to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Check {
+enum CertificateCheck {
     /// Nothing: it is only encrypted. What `prefer` and `require` mean.
     Nothing,
     /// Somebody we trust signed it.
@@ -35,16 +35,16 @@ enum Check {
 /// The URL without what tokio-postgres does not understand, and the TLS that it asks for.
 pub(super) fn split(url: &str) -> Result<(String, Tls)> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let (mut check, mut roots) = (Check::Nothing, None);
+    let (mut check, mut roots) = (CertificateCheck::Nothing, None);
     let mut kept = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("sslmode", "verify-ca")) => {
-                check = Check::Chain;
+                check = CertificateCheck::Chain;
                 kept.push("sslmode=require");
             }
             Some(("sslmode", "verify-full")) => {
-                check = Check::ChainAndName;
+                check = CertificateCheck::ChainAndName;
                 kept.push("sslmode=require");
             }
             Some(("sslrootcert", file)) => roots = Some(decoded(file)?),
@@ -52,8 +52,8 @@ pub(super) fn split(url: &str) -> Result<(String, Tls)> {
         }
     }
     // As in libpq: naming a root certificate means that it is verified.
-    if roots.is_some() && check == Check::Nothing && kept.contains(&"sslmode=require") {
-        check = Check::Chain;
+    if roots.is_some() && check == CertificateCheck::Nothing && kept.contains(&"sslmode=require") {
+        check = CertificateCheck::Chain;
     }
     let url = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
     Ok((url, Tls::new(check, roots.as_deref())?))
@@ -75,16 +75,16 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    fn new(check: Check, roots: Option<&str>) -> Result<Self> {
+    fn new(check: CertificateCheck, roots: Option<&str>) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(StoreError::internal)?;
-        let config = if check == Check::ChainAndName {
+        let config = if check == CertificateCheck::ChainAndName {
             builder.with_root_certificates(trusted(roots)?).with_no_client_auth()
         } else {
             let chain = match check {
-                Check::Nothing => None,
+                CertificateCheck::Nothing => None,
                 _ => {
                     let roots = Arc::new(trusted(roots)?);
                     let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
@@ -170,7 +170,7 @@ impl<S> MakeTlsConnect<S> for Tls
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Private<S>;
+    type Stream = EncryptedStream<S>;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -189,34 +189,34 @@ impl<S> TlsConnect<S> for Handshake
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Private<S>;
+    type Stream = EncryptedStream<S>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Private<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
             let host = ServerName::try_from(self.host).map_err(io::Error::other)?;
-            Ok(Private(self.connector.connect(host, stream).await?))
+            Ok(EncryptedStream(self.connector.connect(host, stream).await?))
         })
     }
 }
 
 /// A TLS connection.
-pub(super) struct Private<S>(client::TlsStream<S>);
+pub(super) struct EncryptedStream<S>(client::TlsStream<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Private<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for EncryptedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Private<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for EncryptedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Private<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for EncryptedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }

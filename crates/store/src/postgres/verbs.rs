@@ -5,7 +5,7 @@ use amb_core::{Event, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use super::engine::Reading;
+use super::engine::PgReader;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
 use super::{PostgresStore, open, replicas, search};
@@ -72,7 +72,7 @@ impl Store for PostgresStore {
     async fn office_usage(&self) -> Result<Usage> {
         let sum =
             "SELECT CAST(coalesce(sum(messages), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint) FROM usage";
-        let (messages, bytes) = look!(self, client => async { Reading(client).one(sum, &[]).await })?;
+        let (messages, bytes) = look!(self, client => async { PgReader(client).one(sum, &[]).await })?;
         let stored = Stored { messages, bytes };
         self.account.set_office(stored);
         Ok(stored.usage())
@@ -81,7 +81,7 @@ impl Store for PostgresStore {
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
         let (sessions, pending) = look!(self, client => async {
             // Both statements travel together.
-            let (mut first, mut second) = (Reading(client), Reading(client));
+            let (mut first, mut second) = (PgReader(client), PgReader(client));
             tokio::try_join!(page_of_sessions(&mut first, caller, &page), pending(&mut second, caller, now))
         })?;
         Ok(row::inbox_page(sessions, page.limit as usize, pending))

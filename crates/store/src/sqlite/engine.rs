@@ -17,8 +17,8 @@ use super::writer::WriteTx;
 use crate::StoreError;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cached, Cell, Cells, Changes, Db, Dialect, Engine, Failed, Look, Read, Row, SQLITE, Tried, Tx, Value, Visit, Write,
-    values,
+    BoxedRead, BoxedWrite, Cached, Cell, Cells, Changes, Db, Dialect, Engine, Failed, ReadLength, Row, SQLITE, Tried,
+    Tx, Value, Visit, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -204,7 +204,7 @@ pub(super) fn run<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
 
 #[async_trait]
 impl Engine for SqliteStore {
-    async fn write(&self, changes: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
+    async fn write(&self, changes: Changes, mut verb: BoxedWrite) -> Result<Vec<LogEntry>> {
         let operation = move |tx: &mut WriteTx| {
             tx.entries.clear();
             run(verb(tx))?;
@@ -216,10 +216,10 @@ impl Engine for SqliteStore {
         }
     }
 
-    async fn read(&self, look: Look, mut verb: Read) -> Result<()> {
+    async fn read(&self, look: ReadLength, mut verb: BoxedRead) -> Result<()> {
         match look {
-            Look::Short => self.readers().look(move |db| run(verb(db))).await,
-            Look::Long => self.readers().read(move |db| run(verb(db))).await,
+            ReadLength::Short => self.readers().look(move |db| run(verb(db))).await,
+            ReadLength::Long => self.readers().read(move |db| run(verb(db))).await,
         }
     }
 

@@ -17,7 +17,7 @@ use super::readers::Readers;
 use super::search::Indexer;
 use super::writer::usage::OfficeUsage;
 use super::writer::view_version::ViewVersions;
-use super::writer::{STATEMENTS, Shared, Writer};
+use super::writer::{STATEMENTS, SqliteWriter, WriterShared};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -33,7 +33,7 @@ mod schema {
 pub struct SqliteStore {
     pub(super) path: PathBuf,
     /// `None` once closed.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<SqliteWriter>>,
     readers: Readers,
     #[cfg(test)]
     disk: Arc<Disk>,
@@ -79,10 +79,10 @@ impl SqliteStore {
         let (unindexed, versions) = (Arc::<Unindexed>::default(), Arc::<ViewVersions>::default());
         let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
         let office = OfficeUsage::count(&db, account.clone())?;
-        let (writer, thread) = Writer::start(
+        let (writer, thread) = SqliteWriter::start(
             db,
             office,
-            Shared {
+            WriterShared {
                 unindexed: unindexed.clone(),
                 versions: versions.clone(),
                 disk: disk.clone(),
@@ -107,7 +107,7 @@ impl SqliteStore {
         })
     }
 
-    pub(super) fn writer(&self) -> Result<Writer> {
+    pub(super) fn writer(&self) -> Result<SqliteWriter> {
         let writer = self.writer.lock();
         writer.clone().ok_or_else(super::error::closed)
     }

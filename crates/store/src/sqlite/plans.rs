@@ -30,12 +30,12 @@ pub(super) mod seen {
     const ON_PURPOSE: [&str; 2] = ["FROM agents a LEFT JOIN search.cursors", "FROM search.docs d WHERE NOT EXISTS"];
 
     #[derive(Default)]
-    struct Seen {
+    struct SeenPlans {
         statements: HashSet<String>,
         scans: Vec<String>,
     }
 
-    static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+    static SEEN: LazyLock<Mutex<SeenPlans>> = LazyLock::new(Mutex::default);
 
     /// Looks at a statement's plan when it is first prepared.
     pub(super) fn look(db: &Connection, sql: &str) -> rusqlite::Result<()> {

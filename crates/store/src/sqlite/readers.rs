@@ -18,11 +18,11 @@ use crate::error::Result;
 /// A few read-only connections.
 #[derive(Debug, Clone)]
 pub(super) struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<ReaderPool>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReaderPool {
     idle: Mutex<Vec<Connection>>,
     /// As many as there are connections, so that whoever has one finds a connection.
     permits: Arc<Semaphore>,
@@ -49,7 +49,7 @@ impl Readers {
             idle.push(db);
         }
         let (permits, long) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(LONG)));
-        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits, long }) })
+        Ok(Self { shared: Arc::new(ReaderPool { idle: Mutex::new(idle), permits, long }) })
     }
 
     /// Reads one consistent state on the calling thread: for what takes microseconds, less than a switch to another thread and back.
@@ -86,7 +86,7 @@ impl Readers {
     }
 }
 
-impl Shared {
+impl ReaderPool {
     fn with<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         let mut db = self.take()?;
         let seen = catch_unwind(AssertUnwindSafe(|| look(&mut db)))

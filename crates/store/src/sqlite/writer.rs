@@ -57,7 +57,7 @@ pub(super) struct WriteTx {
 
 /// What an operation cannot do by itself.
 #[derive(Debug, Clone, Copy)]
-struct Needs {
+struct OperationNeeds {
     /// A savepoint, because it may fail in the middle.
     savepoint: bool,
     /// That everybody is taken to see something else after it, because it does not say who does ([`WriteTx::changed`]).
@@ -65,28 +65,28 @@ struct Needs {
 }
 
 /// Answers an operation, once it is known whether its transaction was committed.
-type Reply = Box<dyn FnOnce(Result<()>) + Send>;
+type CommitReply = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// An operation in the queue.
-trait Job: Send {
+trait WriteJob: Send {
     /// Runs it within the transaction. Its answer is sent after the commit.
-    fn run(self: Box<Self>, tx: &mut WriteTx) -> Reply;
+    fn run(self: Box<Self>, tx: &mut WriteTx) -> CommitReply;
     /// Answers it without running it.
     fn refuse(self: Box<Self>, error: StoreError);
 }
 
 struct Operation<T, F> {
-    needs: Needs,
+    needs: OperationNeeds,
     operation: F,
     answer: oneshot::Sender<Result<T>>,
 }
 
-impl<T, F> Job for Operation<T, F>
+impl<T, F> WriteJob for Operation<T, F>
 where
     T: Send + 'static,
     F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
 {
-    fn run(self: Box<Self>, tx: &mut WriteTx) -> Reply {
+    fn run(self: Box<Self>, tx: &mut WriteTx) -> CommitReply {
         let Self { needs, operation, answer } = *self;
         let before = tx.db.total_changes();
         let outcome = if needs.savepoint { tx.guarded(operation) } else { tx.unguarded(operation) };
@@ -104,7 +104,7 @@ where
 
 /// What the thread tells others.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct WriterShared {
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) versions: Arc<ViewVersions>,
     pub(super) disk: Arc<Disk>,
@@ -113,19 +113,19 @@ pub(super) struct Shared {
 
 /// The way to the thread.
 #[derive(Debug, Clone)]
-pub(super) struct Writer {
-    queue: mpsc::Sender<Box<dyn Job>>,
+pub(super) struct SqliteWriter {
+    queue: mpsc::Sender<Box<dyn WriteJob>>,
 }
 
-impl Writer {
-    /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
+impl SqliteWriter {
+    /// Starts the thread on this connection. It ends when all its `SqliteWriter`s are gone.
     pub(super) fn start(
         db: Connection,
         office: OfficeUsage,
-        shared: Shared,
+        shared: WriterShared,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let Shared { unindexed, versions, disk, known } = shared;
+        let WriterShared { unindexed, versions, disk, known } = shared;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
             let tx = WriteTx {
@@ -149,7 +149,7 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { savepoint: true, everybody: true }, operation).await
+        self.enqueue(OperationNeeds { savepoint: true, everybody: true }, operation).await
     }
 
     /// The same for an operation that says itself who sees something else after it.
@@ -158,7 +158,7 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { savepoint: true, everybody: false }, operation).await
+        self.enqueue(OperationNeeds { savepoint: true, everybody: false }, operation).await
     }
 
     /// The same for one that fails only before it writes anything, and so needs no savepoint.
@@ -167,10 +167,10 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { savepoint: false, everybody: false }, operation).await
+        self.enqueue(OperationNeeds { savepoint: false, everybody: false }, operation).await
     }
 
-    async fn enqueue<T, F>(&self, needs: Needs, operation: F) -> Result<T>
+    async fn enqueue<T, F>(&self, needs: OperationNeeds, operation: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
@@ -242,7 +242,7 @@ struct Transactions {
 }
 
 impl Transactions {
-    fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+    fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn WriteJob>>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             if jobs.blocking_recv_many(&mut batch, BATCH) == 0 {
@@ -255,7 +255,7 @@ impl Transactions {
 
     /// Runs a batch. Should the database end the transaction in the middle (a full disk does), what came before is answered
     /// with the failure, and the rest gets a transaction of its own.
-    fn transaction(&mut self, batch: &mut Vec<Box<dyn Job>>) {
+    fn transaction(&mut self, batch: &mut Vec<Box<dyn WriteJob>>) {
         let mut jobs = batch.drain(..).peekable();
         while jobs.peek().is_some() {
             let tx = &mut self.tx;
@@ -266,7 +266,7 @@ impl Transactions {
                 return;
             }
             let before = tx.db.total_changes();
-            let mut replies: Vec<Reply> = Vec::with_capacity(jobs.len());
+            let mut replies: Vec<CommitReply> = Vec::with_capacity(jobs.len());
             for job in jobs.by_ref() {
                 replies.push(job.run(tx));
                 if tx.db.is_autocommit() {

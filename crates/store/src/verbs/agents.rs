@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{connections, groups, household, tasks, wake};
 use crate::engine::{
-    Cached, Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
+    Cached, Changes, Db, Engine, Exclusive, Failed, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write,
 };
 use crate::error::Result;
 use crate::outgoing::json;
@@ -17,7 +17,7 @@ use crate::{refusals, row};
 
 /// Who is here, by which key.
 #[async_trait]
-pub trait Agents: Engine {
+pub trait AgentVerbs: Engine {
     /// Registers a new agent. `conflict` where the name is taken, also by an agent that was deleted.
     ///
     /// With a household to join: `unauthorized` where its token is none or was revoked, `forbidden` where a machine's token
@@ -35,7 +35,8 @@ pub trait Agents: Engine {
             Ok(agent) => return Ok(Some(agent)),
             Err(age) => age,
         };
-        let found = read(self, Look::Short, (hash, now), |db, (hash, now)| by_key(db, *hash, *now).boxed()).await?;
+        let found =
+            read(self, ReadLength::Short, (hash, now), |db, (hash, now)| by_key(db, *hash, *now).boxed()).await?;
         Ok(found.map(|(agent, until)| {
             self.known_keys().remember(age, hash, &agent, until, now);
             agent
@@ -44,7 +45,7 @@ pub trait Agents: Engine {
 
     /// The agent of this name; `None` where there is none.
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
-        read(self, Look::Short, name.clone(), |db, name| agent_named(db, name).boxed()).await
+        read(self, ReadLength::Short, name.clone(), |db, name| agent_named(db, name).boxed()).await
     }
 
     /// Notes when any number of agents were seen, in one write. Gather them: once in some seconds is enough.
@@ -91,7 +92,7 @@ pub trait Agents: Engine {
     }
 
     /// Removes the caller: its key, its connections, its open tasks. Others keep the mail they had with it; nobody can
-    /// take its name. `shown` must be its current key, as in [`Agents::rotate_key`].
+    /// take its name. `shown` must be its current key, as in [`AgentVerbs::rotate_key`].
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), shown, to_micros(now));
         let _forget = self.known_keys().forget_afterwards();
@@ -99,7 +100,7 @@ pub trait Agents: Engine {
     }
 }
 
-impl<E: Engine> Agents for E {}
+impl<E: Engine> AgentVerbs for E {}
 
 impl FromRow for Agent {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {

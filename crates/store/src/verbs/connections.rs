@@ -13,7 +13,9 @@ use uuid::Uuid;
 use super::agents::{agent_named, agent_or_deleted, is_registered};
 use super::once::once;
 use super::{tasks, transcripts};
-use crate::engine::{Cached, Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{
+    Cached, Changes, Db, Engine, Failed, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write,
+};
 use crate::error::{Result, conflict};
 use crate::types::{Agent, Ask, Written, to_micros};
 use crate::{StoreError, refusals, row};
@@ -26,7 +28,7 @@ const CODE_TRIES: usize = 64;
 
 /// Who may write to whom.
 #[async_trait]
-pub trait Connections: Engine {
+pub trait ConnectionVerbs: Engine {
     /// Asks another agent for a connection.
     ///
     /// `invalid` for oneself, `not_found` for an unknown target, `conflict` where the two are connected or such a request
@@ -68,12 +70,13 @@ pub trait Connections: Engine {
 
     /// All of the caller's connections, the one that changed last first: with each peer the present state.
     async fn connections(&self, caller: &Agent) -> Result<Vec<Connection>> {
-        read(self, Look::Long, caller.clone(), |db, caller| connections(db, caller).boxed()).await
+        read(self, ReadLength::Long, caller.clone(), |db, caller| connections(db, caller).boxed()).await
     }
 
     /// The requests that wait for the caller.
     async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
-        read(self, Look::Short, (caller.clone(), now), |db, (caller, now)| pending(db, caller, *now).boxed()).await
+        read(self, ReadLength::Short, (caller.clone(), now), |db, (caller, now)| pending(db, caller, *now).boxed())
+            .await
     }
 
     /// Rejects, revokes, blocks or unblocks. After a revocation or a block has returned, no send between the two is
@@ -99,7 +102,7 @@ pub trait Connections: Engine {
     }
 }
 
-impl<E: Engine> Connections for E {}
+impl<E: Engine> ConnectionVerbs for E {}
 
 /// Two agents in one order, whoever asked.
 pub(crate) fn pair(a: i64, b: i64) -> (i64, i64) {
@@ -337,7 +340,7 @@ pub(super) async fn settle_change(
     };
     tx.flush().await?;
     let sql = format!("{LINKS} WHERE c.public_id = $2");
-    let link: Link = tx.one(&sql, values![me, id]).await?;
+    let link: ConnectionRow = tx.one(&sql, values![me, id]).await?;
     Ok(link.0)
 }
 
@@ -426,9 +429,9 @@ const LINKS: &str = "SELECT c.public_id, a.name, c.status, c.requester_id = $1, 
      FROM connections c JOIN agents a ON a.id = c.low_id + c.high_id - $1 ";
 
 /// A connection from the columns of [`LINKS`].
-pub(super) struct Link(pub(super) Connection);
+pub(super) struct ConnectionRow(pub(super) Connection);
 
-impl FromRow for Link {
+impl FromRow for ConnectionRow {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self(Connection {
             connection_id: row.take::<Uuid>()?.into(),
@@ -449,12 +452,12 @@ async fn connections(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Connection>> 
                                 UNION SELECT id FROM connections WHERE target_id = $1 AND status <> 'BLOCKED')
          ORDER BY c.updated_at DESC, c.id DESC"
     );
-    let found: Vec<Link> = db.rows(&sql, values![caller.key.0]).await?;
+    let found: Vec<ConnectionRow> = db.rows(&sql, values![caller.key.0]).await?;
     let stands =
         |status| matches!(status, ConnectionStatus::Active | ConnectionStatus::Pending | ConnectionStatus::Blocked);
     let mut links: Vec<Connection> = Vec::new();
     let mut places: std::collections::HashMap<AgentName, usize> = std::collections::HashMap::new();
-    for Link(link) in found {
+    for ConnectionRow(link) in found {
         match places.get(&link.agent_name).and_then(|place| links.get_mut(*place)) {
             None => {
                 places.insert(link.agent_name.clone(), links.len());

@@ -21,7 +21,7 @@ pub use types::{
     MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer, WaitingRequest,
 };
 
-use crate::engine::{Changes, Engine, Look, read, write};
+use crate::engine::{Changes, Engine, ReadLength, read, write};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::tasks::task_uuid;
@@ -29,7 +29,7 @@ use crate::types::{Agent, KeyHash, to_micros};
 
 /// What the pages for people read and remember.
 #[async_trait]
-pub trait Dashboard: Engine {
+pub trait DashboardVerbs: Engine {
     // Signing in.
 
     /// Notes a link for the agent that came with this key. Of many that wait the oldest go.
@@ -52,7 +52,7 @@ pub trait Dashboard: Engine {
 
     /// The browser with this secret, where it is signed in.
     async fn browser(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Browser>> {
-        read(self, Look::Short, (hash, now), |db, (hash, now)| sign_in::browser(db, *hash, *now).boxed()).await
+        read(self, ReadLength::Short, (hash, now), |db, (hash, now)| sign_in::browser(db, *hash, *now).boxed()).await
     }
 
     /// Signs a browser out.
@@ -63,7 +63,7 @@ pub trait Dashboard: Engine {
 
     /// Who this is to the pages.
     async fn viewer(&self, agent: &Agent) -> Result<Viewer> {
-        read(self, Look::Short, agent.clone(), |db, agent| sign_in::viewer(db, agent).boxed()).await
+        read(self, ReadLength::Short, agent.clone(), |db, agent| sign_in::viewer(db, agent).boxed()).await
     }
 
     /// Says whether an agent sees the office's health. `not_found` where there is none of this name.
@@ -79,7 +79,7 @@ pub trait Dashboard: Engine {
     /// operator, where the office was started so.
     async fn office_mail(&self, before: Option<&MessageId>, limit: u32) -> Result<Vec<SaidLine>> {
         let asked = (before.map(message_uuid).transpose()?, limit);
-        read(self, Look::Long, asked, |db, (before, limit)| talk::office_mail(db, *before, *limit).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (before, limit)| talk::office_mail(db, *before, *limit).boxed()).await
     }
 
     // What a household sees.
@@ -87,7 +87,8 @@ pub trait Dashboard: Engine {
     /// Its agents by name, [`MAX_MEMBERS`] at most.
     async fn members(&self, household: HouseholdKey, now: Timestamp) -> Result<Vec<Member>> {
         let asked = (household, now);
-        read(self, Look::Long, asked, |db, (household, now)| household::members(db, *household, *now).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, now)| household::members(db, *household, *now).boxed())
+            .await
     }
 
     /// One of its agents, for whoever acts in its name. `not_found` where there is none of this name in it.
@@ -98,7 +99,7 @@ pub trait Dashboard: Engine {
         now: Timestamp,
     ) -> Result<(Agent, MemberDetails)> {
         let asked = (household, name.clone(), now);
-        read(self, Look::Long, asked, |db, (household, name, now)| {
+        read(self, ReadLength::Long, asked, |db, (household, name, now)| {
             household::member(db, *household, name, *now).boxed()
         })
         .await
@@ -107,27 +108,30 @@ pub trait Dashboard: Engine {
     /// What needs a person.
     async fn needs(&self, household: HouseholdKey, now: Timestamp) -> Result<Needs> {
         let asked = (household, now);
-        read(self, Look::Long, asked, |db, (household, now)| household::needs(db, *household, *now).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, now)| household::needs(db, *household, *now).boxed()).await
     }
 
     /// What was said last, newest first.
     async fn said(&self, household: HouseholdKey, limit: u32) -> Result<Vec<SaidLine>> {
         let asked = (household, limit);
-        read(self, Look::Long, asked, |db, (household, limit)| talk::said(db, *household, *limit).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, limit)| talk::said(db, *household, *limit).boxed()).await
     }
 
     /// Conversations, the one with the newest message first.
     async fn conversations(&self, household: HouseholdKey, query: ConversationQuery) -> Result<Vec<ConversationLine>> {
         let asked = (household, query);
-        read(self, Look::Long, asked, |db, (household, query)| talk::conversations(db, *household, query).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, query)| talk::conversations(db, *household, query).boxed())
+            .await
     }
 
     /// What was said with these words, newest first: looked for among the newest hits of all households, so that what is
     /// rare in this one may not be found among words that are common in all.
     async fn find_said(&self, household: HouseholdKey, text: &str, limit: u32) -> Result<Vec<SaidLine>> {
         let asked = (household, text.to_owned(), limit);
-        read(self, Look::Long, asked, |db, (household, text, limit)| talk::find(db, *household, text, *limit).boxed())
-            .await
+        read(self, ReadLength::Long, asked, |db, (household, text, limit)| {
+            talk::find(db, *household, text, *limit).boxed()
+        })
+        .await
     }
 
     /// A page of a conversation, up to the message before this one. `not_found` where nobody of the household is in it.
@@ -139,7 +143,7 @@ pub trait Dashboard: Engine {
         limit: u32,
     ) -> Result<Conversation> {
         let asked = (household, session_uuid(session)?, before.map(message_uuid).transpose()?, limit);
-        read(self, Look::Long, asked, |db, (household, session, before, limit)| {
+        read(self, ReadLength::Long, asked, |db, (household, session, before, limit)| {
             talk::conversation(db, *household, *session, *before, *limit).boxed()
         })
         .await
@@ -148,36 +152,37 @@ pub trait Dashboard: Engine {
     /// One message that an agent of the household sent or received.
     async fn mail(&self, household: HouseholdKey, id: &MessageId) -> Result<MessageWithReceipts> {
         let asked = (household, message_uuid(id)?);
-        read(self, Look::Long, asked, |db, (household, id)| talk::mail(db, *household, *id).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, id)| talk::mail(db, *household, *id).boxed()).await
     }
 
     /// Its tasks by state, `each` of a state at most.
     async fn board(&self, household: HouseholdKey, each: u32) -> Result<Vec<Lane>> {
         let asked = (household, each);
-        read(self, Look::Long, asked, |db, (household, each)| work::board(db, *household, *each).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, each)| work::board(db, *household, *each).boxed()).await
     }
 
     /// A task with those it is a piece of and its own pieces, as far as they concern the household; the task itself first.
     async fn chain(&self, household: HouseholdKey, id: &TaskId) -> Result<Vec<Task>> {
         let asked = (household, task_uuid(id)?);
-        read(self, Look::Long, asked, |db, (household, id)| work::chain(db, *household, *id).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, id)| work::chain(db, *household, *id).boxed()).await
     }
 
     /// The connections of its agents, the one that changed last first.
     async fn links(&self, household: HouseholdKey, limit: u32) -> Result<Vec<HouseholdConnection>> {
         let asked = (household, limit);
-        read(self, Look::Long, asked, |db, (household, limit)| ties::links(db, *household, *limit).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, limit)| ties::links(db, *household, *limit).boxed()).await
     }
 
     /// The groups that its agents are in.
     async fn member_groups(&self, household: HouseholdKey) -> Result<Vec<Group>> {
-        read(self, Look::Long, household, |db, household| ties::groups(db, *household).boxed()).await
+        read(self, ReadLength::Long, household, |db, household| ties::groups(db, *household).boxed()).await
     }
 
     /// The transcripts that its agents own or may read.
     async fn transcripts(&self, household: HouseholdKey, limit: u32) -> Result<Vec<TranscriptLine>> {
         let asked = (household, limit);
-        read(self, Look::Long, asked, |db, (household, limit)| ties::transcripts(db, *household, *limit).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (household, limit)| ties::transcripts(db, *household, *limit).boxed())
+            .await
     }
 
     /// The last lines of a transcript before a place, oldest first.
@@ -190,7 +195,7 @@ pub trait Dashboard: Engine {
         limit: u32,
     ) -> Result<Vec<NumberedLine>> {
         let asked = (household, owner.clone(), key.clone(), before, limit);
-        read(self, Look::Long, asked, |db, (household, owner, key, before, limit)| {
+        read(self, ReadLength::Long, asked, |db, (household, owner, key, before, limit)| {
             ties::transcript_lines(db, *household, owner, key, *before, *limit).boxed()
         })
         .await
@@ -200,8 +205,8 @@ pub trait Dashboard: Engine {
 
     /// How large it is.
     async fn size(&self) -> Result<OfficeSize> {
-        read(self, Look::Long, (), |db, ()| household::size(db).boxed()).await
+        read(self, ReadLength::Long, (), |db, ()| household::size(db).boxed()).await
     }
 }
 
-impl<E: Engine> Dashboard for E {}
+impl<E: Engine> DashboardVerbs for E {}

@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::household;
-use crate::engine::{Cached, Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
+use crate::engine::{
+    Cached, Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, from_row, read, values, write,
+};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
@@ -22,22 +24,22 @@ const CANDIDATES: i64 = 1_000;
 /// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the default),
 /// unless they blocked it.
 #[async_trait]
-pub trait Directory: Engine {
+pub trait DirectoryVerbs: Engine {
     /// The agents that the caller may see, by name.
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
         let asked = (caller.clone(), page, now);
-        read(self, Look::Long, asked, |db, (caller, page, now)| list(db, caller, page, *now).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (caller, page, now)| list(db, caller, page, *now).boxed()).await
     }
 
     /// One agent that the caller may see; `not_found` with the nearest such name else.
     async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
         let asked = (caller.clone(), name.clone(), now);
-        read(self, Look::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
+        read(self, ReadLength::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
     }
 
     /// The caller as it sees itself.
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
-        let (own, stored) = read(self, Look::Short, caller.clone(), |db, caller| own(db, caller).boxed()).await?;
+        let (own, stored) = read(self, ReadLength::Short, caller.clone(), |db, caller| own(db, caller).boxed()).await?;
         own.profile(stored, self.account().quotas(), now)
     }
 
@@ -50,7 +52,7 @@ pub trait Directory: Engine {
     }
 }
 
-impl<E: Engine> Directory for E {}
+impl<E: Engine> DirectoryVerbs for E {}
 
 /// An agent with its presence.
 #[derive(Debug, Clone)]

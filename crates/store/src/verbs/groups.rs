@@ -11,7 +11,7 @@ use super::agents::{agent_named, is_taken};
 use super::connections::consent;
 use super::once::once;
 use crate::columns::Addressee;
-use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Query, ReadLength, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::types::{Agent, AgentKey, Written, to_micros};
@@ -19,7 +19,7 @@ use crate::{refusals, row};
 
 /// Groups and their members.
 #[async_trait]
-pub trait Groups: Engine {
+pub trait GroupVerbs: Engine {
     /// Makes a group whose owner, and first member, is the caller.
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let asked = (caller.clone(), name.clone(), to_micros(now));
@@ -31,7 +31,7 @@ pub trait Groups: Engine {
 
     /// The groups that the caller is in or was invited to.
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
-        read(self, Look::Long, caller.clone(), |db, caller| list(db, caller).boxed()).await
+        read(self, ReadLength::Long, caller.clone(), |db, caller| list(db, caller).boxed()).await
     }
 
     /// Invites an agent that the caller, the group's owner, may write to, and tells it by mail. `conflict` where the group is
@@ -68,7 +68,7 @@ pub trait Groups: Engine {
     }
 }
 
-impl<E: Engine> Groups for E {}
+impl<E: Engine> GroupVerbs for E {}
 
 async fn create(tx: &mut dyn Tx, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<Group> {
     tx.lock_exclusive(Exclusive::Names).await?;

@@ -10,9 +10,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::messages::{shown_in_pair, shown_to};
-use super::receipts::{Delivery, Mark, mark};
+use super::receipts::{Delivery, DeliveryMark, mark};
 use crate::budget::Budget;
-use crate::engine::{Changes, Db, Engine, Look, Query, Row, SqlOf, Tried, read, values, write};
+use crate::engine::{Changes, Db, Engine, Query, ReadLength, Row, SqlOf, Tried, read, values, write};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::refusals;
@@ -21,7 +21,7 @@ use crate::types::{Agent, Written, to_micros};
 
 /// Reading sessions.
 #[async_trait]
-pub trait Sessions: Engine {
+pub trait HistoryVerbs: Engine {
     /// A page of a session, newest first; what it shows is marked as read, and the senders' logs get the receipts.
     /// `not_found` where there is no such session, `forbidden` where the caller is not in it. A `before` that is not in
     /// the session is `not_found`.
@@ -33,23 +33,24 @@ pub trait Sessions: Engine {
         now: Timestamp,
     ) -> Result<Written<History>> {
         let asked = (caller.clone(), session_uuid(session)?, page);
-        let (history, unread) =
-            read(self, Look::Short, asked, |db, (caller, session, page)| history(db, caller, *session, page).boxed())
-                .await?;
+        let (history, unread) = read(self, ReadLength::Short, asked, |db, (caller, session, page)| {
+            history(db, caller, *session, page).boxed()
+        })
+        .await?;
         if unread.is_empty() {
             return Ok(Written::quiet(history));
         }
         let asked = (caller.clone(), unread, to_micros(now));
         let marked = write(self, Changes::Logs, asked, |tx, (caller, unread, now)| {
-            mark(tx, caller, unread, Mark::Read, *now).boxed()
+            mark(tx, caller, unread, DeliveryMark::Read, *now).boxed()
         });
         Ok(Written { answer: history, entries: marked.await?.entries })
     }
 }
 
-impl<E: Engine> Sessions for E {}
+impl<E: Engine> HistoryVerbs for E {}
 
-/// The columns of [`Line`] of a message `m` and its delivery `e`: to the agent `$1` in a group, else to the one it went to. `name` is
+/// The columns of [`MessageLine`] of a message `m` and its delivery `e`: to the agent `$1` in a group, else to the one it went to. `name` is
 /// that of its sender in a group, `texts` are callback, content, parts and metadata.
 pub(super) fn line_columns(name: &str, texts: &str) -> String {
     format!(
@@ -63,7 +64,7 @@ pub(super) const OWN_DELIVERY: &str = "LEFT JOIN deliveries e ON e.message_id = 
     CASE WHEN s.group_id IS NULL THEN s.low_id + s.high_id - m.sender_id ELSE $1 END";
 
 /// A message as a member of its session sees it.
-pub(super) struct Line {
+pub(super) struct MessageLine {
     /// Its id here, which orders the messages of a session.
     pub(super) id: i64,
     row: ViewRow,
@@ -71,7 +72,7 @@ pub(super) struct Line {
     unread: Option<Delivery>,
 }
 
-impl Line {
+impl MessageLine {
     /// A message from the next columns of a row, if there is one. `other` is the other agent of a session between two.
     pub(super) fn take(row: &mut Row<'_>, viewer: &Agent, other: &AgentName) -> Result<Option<Self>> {
         let Some(public_id) = row.take()? else { return Ok(None) };
@@ -172,7 +173,7 @@ pub(super) async fn page(
     let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
     let mut add = |mut row: Row<'_>| {
         // In a group each message has the name of its sender.
-        let Some(line) = Line::take(&mut row, caller, other.unwrap_or(&caller.name))? else { return Ok(false) };
+        let Some(line) = MessageLine::take(&mut row, caller, other.unwrap_or(&caller.name))? else { return Ok(false) };
         if shape == Shape::Whole && !budget.takes(line.row.bytes()) {
             return Ok(false);
         }

@@ -13,7 +13,7 @@ use super::directory::task_ids;
 use super::once::{answered_before, remember};
 use super::{groups, tasks, transcripts};
 use crate::engine::{
-    Cached, Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, from_row, read, values, write,
+    Cached, Changes, Db, Engine, Exclusive, Failed, Query, ReadLength, Tried, Tx, from_row, read, values, write,
 };
 use crate::error::Result;
 use crate::refusals;
@@ -26,10 +26,10 @@ const OWNERS_MACHINE: &str = "owner";
 
 /// One owner's agents and that person.
 #[async_trait]
-pub trait Households: Engine {
+pub trait HouseholdVerbs: Engine {
     /// Whether there is a household.
     async fn has_household(&self) -> Result<bool> {
-        read(self, Look::Short, (), |db, ()| is_founded(db).boxed()).await
+        read(self, ReadLength::Short, (), |db, ()| is_founded(db).boxed()).await
     }
 
     /// Founds a household whose owner's token has this hash. With `only_first` only where there is none: `None` then.
@@ -52,7 +52,7 @@ pub trait Households: Engine {
 
     /// The household that the caller is in; `not_found` where it is in none.
     async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household> {
-        read(self, Look::Long, (caller.key.0, now), |db, (me, now)| shown(db, *me, *now).boxed()).await
+        read(self, ReadLength::Long, (caller.key.0, now), |db, (me, now)| shown(db, *me, *now).boxed()).await
     }
 
     /// Lets another machine register members, with the token that has this hash. `forbidden` for all but the person. A repeat
@@ -66,7 +66,7 @@ pub trait Households: Engine {
         Ok(added.await?.answer)
     }
 
-    /// Takes a machine's token back, and its agents out of the household, as [`Households::leave_household`] does with one.
+    /// Takes a machine's token back, and its agents out of the household, as [`HouseholdVerbs::leave_household`] does with one.
     /// `forbidden` for all but the person, `not_found` where there is none with this id or it was revoked.
     async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), id, to_micros(now));
@@ -90,7 +90,7 @@ pub trait Households: Engine {
     }
 }
 
-impl<E: Engine> Households for E {}
+impl<E: Engine> HouseholdVerbs for E {}
 
 async fn is_founded(db: &mut dyn Db) -> Tried<bool> {
     db.exists("SELECT 1 FROM households WHERE id > 0 LIMIT 1", &[]).await
@@ -273,16 +273,16 @@ async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timesta
 }
 
 /// A member, as far as leaving goes.
-pub(super) struct Member {
+pub(super) struct MemberRow {
     pub(super) id: i64,
     pub(super) name: AgentName,
     pub(super) person: bool,
     token: Option<i64>,
 }
 
-from_row!(Member: id name person token);
+from_row!(MemberRow: id name person token);
 
-pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Member>> {
+pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<MemberRow>> {
     let sql = "SELECT id, name, person, household_token_id FROM agents WHERE household_id = $1 ORDER BY id";
     db.rows(sql, values![household]).await
 }
@@ -292,7 +292,7 @@ pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Mem
 async fn take_out(
     tx: &mut dyn Tx,
     household: i64,
-    members: &[Member],
+    members: &[MemberRow],
     leaving: Vec<i64>,
     by: &Agent,
     now: Timestamp,
@@ -366,7 +366,8 @@ async fn person_of(db: &mut dyn Db, household: i64) -> Tried<Option<(i64, String
     db.find(sql, values![household]).await
 }
 
-type Shown = (AgentName, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<AgentName>);
+type MemberColumns =
+    (AgentName, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<AgentName>);
 
 from_row!(Machine: id label owner created_at revoked_at);
 
@@ -383,8 +384,8 @@ async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
          WHERE a.household_id = $1 ORDER BY a.name LIMIT $2",
         db.dialect().task_id
     );
-    let members: Vec<Shown> = db.rows(&sql, values![household, MAX_HOUSEHOLD_MEMBERS]).await?;
-    let member = |(name, person, machine, last_seen, here, current, paused_by): Shown| {
+    let members: Vec<MemberColumns> = db.rows(&sql, values![household, MAX_HOUSEHOLD_MEMBERS]).await?;
+    let member = |(name, person, machine, last_seen, here, current, paused_by): MemberColumns| {
         let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
         let presence = Presence::at(now, claimed, last_seen, task_ids(current), HEARTBEAT_TIMEOUT);
         HouseholdMember { name, person, machine, presence, paused_by }

@@ -9,7 +9,7 @@ use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use uuid::Uuid;
 
-use super::history::{Line, OWN_DELIVERY, line_columns, mark_read_by_all, page};
+use super::history::{MessageLine, OWN_DELIVERY, line_columns, mark_read_by_all, page};
 use super::messages::shown_to;
 use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
 use crate::outgoing::{no_session, session_uuid};
@@ -135,7 +135,7 @@ async fn sessions(
                 new.insert(SessionMessages { summary, recent: Vec::new() })
             }
         };
-        if joins_newest && let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)? {
+        if joins_newest && let Some(line) = MessageLine::take(&mut row, caller, &summary.other_agent_name)? {
             recent.push((line.id, line.view(Shape::Preview)?));
         }
         Ok(true)

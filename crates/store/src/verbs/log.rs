@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use crate::StoreError;
-use crate::engine::{Db, Engine, FromRow, Look, Query, Row, Tried, read, values};
+use crate::engine::{Db, Engine, FromRow, Query, ReadLength, Row, Tried, read, values};
 use crate::error::Result;
 use crate::resume::{HandedOver, LOOKED_AT};
 use crate::row::{MessageRow, message_columns};
@@ -18,7 +18,7 @@ pub use household::{HouseholdCursor, HouseholdPage};
 
 /// The logs of agents.
 #[async_trait]
-pub trait Logs: Engine {
+pub trait LogVerbs: Engine {
     /// The entries after `since`, oldest first, at most `limit`. Of a paused agent's log nothing after the entry that tells it of
     /// the pause.
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
@@ -26,12 +26,13 @@ pub trait Logs: Engine {
             return Ok(Vec::new());
         };
         let asked = (agent.0, since, limit);
-        read(self, Look::Short, asked, |db, (agent, since, limit)| entries(db, *agent, *since, *limit).boxed()).await
+        read(self, ReadLength::Short, asked, |db, (agent, since, limit)| entries(db, *agent, *since, *limit).boxed())
+            .await
     }
 
-    /// The number of the newest entry that [`Logs::events`] shows; 0 where there never was one.
+    /// The number of the newest entry that [`LogVerbs::events`] shows; 0 where there never was one.
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        read(self, Look::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
+        read(self, ReadLength::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
     }
 
     /// What happened to the members of a household after a cursor: read from their own logs, as each of them is shown it, in one
@@ -43,7 +44,7 @@ pub trait Logs: Engine {
         last: u64,
     ) -> Result<HouseholdPage> {
         let asked = (household, since, i64::try_from(last).unwrap_or(i64::MAX));
-        read(self, Look::Long, asked, |db, (household, since, last)| {
+        read(self, ReadLength::Long, asked, |db, (household, since, last)| {
             household::events(db, *household, since.clone(), *last).boxed()
         })
         .await
@@ -53,11 +54,11 @@ pub trait Logs: Engine {
     /// is from before the database was restored to an earlier state, or from another database: then the cursor of the last message
     /// that was handed over, so that no mail is skipped.
     async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
-        read(self, Look::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
+        read(self, ReadLength::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
     }
 }
 
-impl<E: Engine> Logs for E {}
+impl<E: Engine> LogVerbs for E {}
 
 /// Entries of the log of the agent `$1` under a condition, in an order.
 fn log(condition: &str, order: &str) -> String {

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::agents::row_of;
-use crate::engine::{Db, Engine, Look, Query, Tried, Value, from_row, read, values};
+use crate::engine::{Db, Engine, Query, ReadLength, Tried, Value, from_row, read, values};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
@@ -18,30 +18,30 @@ use crate::types::Agent;
 
 /// Looking at mail without marking it.
 #[async_trait]
-pub trait Messages: Engine {
+pub trait MessageVerbs: Engine {
     /// One message that the caller sent or received, with its receipts.
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let asked = (caller.clone(), message_uuid(id)?);
-        read(self, Look::Short, asked, |db, (caller, id)| message(db, caller, *id).boxed()).await
+        read(self, ReadLength::Short, asked, |db, (caller, id)| message(db, caller, *id).boxed()).await
     }
 
     /// Messages that came to the caller, newest first. Marks nothing.
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
         let asked = (caller.clone(), query);
-        read(self, Look::Long, asked, |db, (caller, query)| messages(db, caller, query).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (caller, query)| messages(db, caller, query).boxed()).await
     }
 
     /// A page of the caller's mail, sent and received, session by session; empty at the end.
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let asked = (caller.clone(), query);
-        read(self, Look::Long, asked, |db, (caller, query)| export(db, caller, query).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (caller, query)| export(db, caller, query).boxed()).await
     }
 }
 
-impl<E: Engine> Messages for E {}
+impl<E: Engine> MessageVerbs for E {}
 
 /// A message, and who it went from and to.
-pub(crate) struct Found {
+pub(crate) struct FoundMessage {
     pub(crate) row: MessageRow,
     /// Its id here, which orders the messages of a session.
     pub(crate) id: i64,
@@ -52,9 +52,9 @@ pub(crate) struct Found {
     pub(crate) delivered: bool,
 }
 
-from_row!(Found: row id session sender recipient delivered);
+from_row!(FoundMessage: row id session sender recipient delivered);
 
-/// The columns of [`Found`] of the messages that the rest of a statement finds.
+/// The columns of [`FoundMessage`] of the messages that the rest of a statement finds.
 pub(super) fn select(rest: &str) -> String {
     select_from("messages m", rest)
 }
@@ -111,7 +111,7 @@ pub(super) fn shown_in_pair(me: &str) -> String {
     )
 }
 
-async fn find(db: &mut dyn Db, id: Uuid) -> Tried<Found> {
+async fn find(db: &mut dyn Db, id: Uuid) -> Tried<FoundMessage> {
     let sql = select("WHERE m.public_id = $1");
     db.find(&sql, values![id]).await?.ok_or_else(|| no_message(&id.into()).into())
 }
@@ -124,7 +124,7 @@ async fn message(db: &mut dyn Db, caller: &Agent, id: Uuid) -> Tried<MessageWith
     found.seen_by(db, caller).await
 }
 
-impl Found {
+impl FoundMessage {
     /// Whether this agent may see it: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
     /// in the other's name is for that sender.
     async fn is_shown_to(&self, db: &mut dyn Db, agent: i64) -> Tried<bool> {
@@ -174,7 +174,7 @@ impl Found {
 }
 
 /// A recipient; when it got a message, read it, and was rung for it; whether it got it as mail of its household's person.
-type Copied = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, Option<bool>);
+type CopyRow = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, Option<bool>);
 
 /// The receipts of a group's message, or that of one agent alone, each with whether that copy has the person's mark.
 async fn group_copies(
@@ -186,8 +186,8 @@ async fn group_copies(
     let sql = "SELECT a.name, e.delivered_at, e.read_at, e.rung_at, e.from_person
                FROM deliveries e JOIN agents a ON a.id = e.agent_id
                WHERE e.message_id = $1 AND (CAST($2 AS bigint) IS NULL OR e.agent_id = $2) ORDER BY a.name";
-    let found: Vec<Copied> = db.rows(sql, values![message, only]).await?;
-    let copy = |(name, delivered, read, rung, from_person): Copied| {
+    let found: Vec<CopyRow> = db.rows(sql, values![message, only]).await?;
+    let copy = |(name, delivered, read, rung, from_person): CopyRow| {
         (Receipt::of(name, sent_at, delivered, read).rung(rung), from_person.unwrap_or_default())
     };
     Ok(found.into_iter().map(copy).collect())
@@ -252,7 +252,7 @@ async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<V
     let sql = select_from(&from, &rest);
     let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
     let values = values![caller.key.0, session, message, query.limit, since];
-    let (found, _) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
+    let (found, _) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
     let mut mail = Vec::with_capacity(found.len());
     for one in found {
         mail.push(one.seen_by(db, caller).await?);

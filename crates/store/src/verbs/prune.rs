@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::messages::undelivered;
-use crate::engine::{Changes, Db, Engine, Exclusive, Look, Query, Tried, Tx, from_row, read, values, write};
+use crate::engine::{Changes, Db, Engine, Exclusive, Query, ReadLength, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::query::{ReadPlace, Removed};
 use crate::quota::{Charges, Stored};
@@ -18,7 +18,7 @@ const SOME: i64 = 500;
 
 /// Removing old rows.
 #[async_trait]
-pub trait Pruning: Engine {
+pub trait PruneVerbs: Engine {
     /// Removes, some at a time, what nobody will ask for again: events other than mail, and answers to idempotent requests,
     /// from before this moment. Returns how many rows went; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64> {
@@ -33,7 +33,7 @@ pub trait Pruning: Engine {
         let asked = (to_micros(before), from);
         // What is found stays removable: nothing becomes unread again, the newest of its session again, or an open task again.
         let (old, next) =
-            read(self, Look::Long, asked, |db, (before, from)| old_mail(db, *before, *from).boxed()).await?;
+            read(self, ReadLength::Long, asked, |db, (before, from)| old_mail(db, *before, *from).boxed()).await?;
         if old.is_empty() {
             return Ok(Removed { messages: 0, next });
         }
@@ -43,7 +43,7 @@ pub trait Pruning: Engine {
     }
 }
 
-impl<E: Engine> Pruning for E {}
+impl<E: Engine> PruneVerbs for E {}
 
 async fn prune(tx: &mut dyn Tx, before: Timestamp) -> Tried<u64> {
     let skip_locked = tx.dialect().skip_locked;

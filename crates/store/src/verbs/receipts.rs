@@ -23,7 +23,7 @@ use crate::types::{Agent, Written, to_micros};
 
 /// Receipts of mail, and who holds it.
 #[async_trait]
-pub trait Receipts: Engine {
+pub trait ReceiptVerbs: Engine {
     /// Marks messages that came to the caller as read. Returns how many were not yet; `not_found` where one did not come
     /// to the caller, and then none is marked.
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
@@ -72,7 +72,7 @@ pub trait Receipts: Engine {
     }
 }
 
-impl<E: Engine> Receipts for E {}
+impl<E: Engine> ReceiptVerbs for E {}
 
 /// The delivery of a message to the caller.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ pub(super) struct Delivery {
 
 /// What a recipient did with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum DeliveryMark {
     /// It was handed to a process of the recipient's.
     Delivered,
     /// The recipient's client got a wake-up for it before it was read.
@@ -193,7 +193,13 @@ async fn messages_of(db: &mut dyn Db, agent: i64, ids: &[i64]) -> Tried<HashMap<
 }
 
 /// Locks the mailbox of the caller and those of the senders who get receipts, and marks. Returns how many were new.
-pub(super) async fn mark(tx: &mut dyn Tx, caller: &Agent, mail: &[Delivery], mark: Mark, now: Timestamp) -> Tried<u64> {
+pub(super) async fn mark(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    mail: &[Delivery],
+    mark: DeliveryMark,
+    now: Timestamp,
+) -> Tried<u64> {
     if mail.is_empty() {
         return Ok(0);
     }
@@ -214,13 +220,19 @@ pub(super) async fn mark(tx: &mut dyn Tx, caller: &Agent, mail: &[Delivery], mar
 }
 
 /// Marks those of an agent's deliveries that are not marked so yet, and returns them.
-async fn set_mark(tx: &mut dyn Tx, agent: i64, messages: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
+async fn set_mark(
+    tx: &mut dyn Tx,
+    agent: i64,
+    messages: &[i64],
+    mark: DeliveryMark,
+    now: Timestamp,
+) -> Tried<Vec<Marked>> {
     let (set, condition) = match mark {
-        Mark::Read => {
+        DeliveryMark::Read => {
             ("read_at = $3, delivered_at = coalesce(delivered_at, $3), lease_until = NULL", "read_at IS NULL")
         }
-        Mark::Rung => ("rung_at = $3", "rung_at IS NULL AND read_at IS NULL"),
-        Mark::Delivered => ("delivered_at = $3", "delivered_at IS NULL"),
+        DeliveryMark::Rung => ("rung_at = $3", "rung_at IS NULL AND read_at IS NULL"),
+        DeliveryMark::Delivered => ("delivered_at = $3", "delivered_at IS NULL"),
     };
     let in_list = tx.dialect().in_list;
     let sql = format!(
@@ -232,7 +244,7 @@ async fn set_mark(tx: &mut dyn Tx, agent: i64, messages: &[i64], mark: Mark, now
         in_list("$2")
     );
     let marked: Vec<Marked> = tx.rows(&sql, values![agent, messages, now]).await?;
-    if mark == Mark::Read && !marked.is_empty() {
+    if mark == DeliveryMark::Read && !marked.is_empty() {
         let read: Vec<i64> = marked.iter().map(|one| one.message).collect();
         let sql = format!(
             "UPDATE session_members SET unread = unread - c.n
@@ -248,18 +260,18 @@ async fn set_mark(tx: &mut dyn Tx, agent: i64, messages: &[i64], mark: Mark, now
 
 async fn ack(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Tried<u64> {
     let mail = deliveries(tx, caller, ids).await?;
-    mark(tx, caller, &mail, Mark::Read, now).await
+    mark(tx, caller, &mail, DeliveryMark::Read, now).await
 }
 
 async fn rung(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Tried<u64> {
     let mail = deliveries(tx, caller, ids).await?;
-    mark(tx, caller, &mail, Mark::Rung, now).await
+    mark(tx, caller, &mail, DeliveryMark::Rung, now).await
 }
 
 async fn hand_over(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Tried<Handed> {
     let new = undelivered(tx, caller.key.0, after, up_to).await?;
     let mail: Vec<Delivery> = new.iter().map(|(_, delivery)| *delivery).collect();
-    let messages = mark(tx, caller, &mail, Mark::Delivered, now).await?;
+    let messages = mark(tx, caller, &mail, DeliveryMark::Delivered, now).await?;
     Ok(Handed::after(messages, new.into_iter().map(|(number, _)| number), up_to))
 }
 
@@ -296,7 +308,7 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
         }
         messages.push(row.message(&caller.name)?);
     }
-    mark(tx, caller, &new, Mark::Delivered, now).await?;
+    mark(tx, caller, &new, DeliveryMark::Delivered, now).await?;
     Ok(messages)
 }
 

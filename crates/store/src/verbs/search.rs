@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::agents::row_of;
 use super::messages::shown_to;
-use crate::engine::{Db, Engine, Look, Query, Tried, Wanted, read, values};
+use crate::engine::{Db, Engine, Query, ReadLength, Tried, Wanted, read, values};
 use crate::error::Result;
 use crate::types::Agent;
 
@@ -59,16 +59,16 @@ fn snippet(content: &str, terms: &[String]) -> String {
 
 /// Searching.
 #[async_trait]
-pub trait Search: Engine {
+pub trait SearchVerbs: Engine {
     /// Looks through the caller's own mail, sent and received, newest first. Mail is found once it is indexed
     /// ([`Store::index_mail`](crate::Store::index_mail)).
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let asked = (caller.clone(), query);
-        read(self, Look::Long, asked, |db, (caller, query)| search(db, caller, query).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (caller, query)| search(db, caller, query).boxed()).await
     }
 }
 
-impl<E: Engine> Search for E {}
+impl<E: Engine> SearchVerbs for E {}
 
 /// Later than any message, for searches without an end.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);

@@ -10,19 +10,64 @@ use amb_core::route::Hop;
 use amb_core::send::{self, Accepted, Named, Place, Recipient, Storage};
 use amb_core::stepping_in::check_open;
 use amb_core::task::{RejectReason, TaskRef};
-use amb_core::{AgentName, Card, Consent, Entry, Event, Kind, MessageId, TaskState, Timestamp};
+use amb_core::{AgentName, Card, Consent, Draft, Entry, Event, Kind, MessageId, TaskState, Timestamp};
+use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::connections::pair;
+use super::once::once;
 use crate::columns::{Addressee, Columns};
-use crate::engine::{FromRow, Row, from_row};
+use crate::engine::{self, Changes, Engine, FromRow, Row, from_row};
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, Subject, json, json_of, no_session};
 use crate::quota::Stored;
 use crate::refusals;
 use crate::row::{MessageRow, message_columns};
 use crate::tasks::Update;
-use crate::types::{Agent, AgentKey, LogEntry, Once, Written};
+use crate::types::{Agent, AgentKey, Crossing, LogEntry, Once, Written, to_micros};
+
+/// Sending.
+#[async_trait]
+pub trait SendVerbs: Engine {
+    /// Sends. Needs an active connection or a common household (`not_connected`), and the target to hear the caller
+    /// (`not_allowed`).
+    ///
+    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
+    /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
+    ///
+    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; anything else under the same
+    /// key is a `conflict`. What would exceed a quota ([`Store::set_quotas`](crate::Store::set_quotas)) is `over_quota`, and so
+    /// is a line of a transcript; a task's move is counted and never refused for that. The same holds for [`SendVerbs::send_all`], and for the
+    /// verbs of `ConnectionVerbs`, `GroupVerbs`, `TaskVerbs` and `TranscriptVerbs` that create something, with the key in [`Agent::once`].
+    async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
+        self.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
+    }
+
+    /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What
+    /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
+    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
+        self.send_message(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
+    }
+
+    /// Sends one draft to several agents, each in the session of its pair, in one transaction: all or none. `to` of the
+    /// draft is not looked at. An agent that several names mean gets it once.
+    async fn send_all(
+        &self,
+        caller: &Agent,
+        to: &[AgentName],
+        draft: Draft,
+        now: Timestamp,
+    ) -> Result<Written<Vec<Sent>>> {
+        let once = draft.idempotency_key.clone().map(|key| Once::new(key, "send-many", &(to, &draft))).transpose()?;
+        let asked = (caller.clone().under(once), to.to_vec(), draft, now);
+        engine::write(self, Changes::All, asked, |tx, (caller, to, draft, now)| {
+            once!(tx, caller, to_micros(*now), tx.send_all(caller, to, draft, *now))
+        })
+        .await
+    }
+}
+
+impl<E: Engine> SendVerbs for E {}
 
 /// The result of a send.
 #[derive(Debug)]
@@ -48,7 +93,7 @@ impl Outcome {
 
 /// The columns of an agent that sending to it needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer {
+pub(crate) struct RecipientRow {
     pub(crate) id: i64,
     pub(crate) name: AgentName,
     pub(crate) card: Arc<Card>,
@@ -86,7 +131,7 @@ impl FromRow for SessionRow {
 /// The recipient of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum To {
-    Agent(Peer),
+    Agent(RecipientRow),
     /// A group that the sender has joined, and the members who get the message.
     Group(i64, Vec<Addressee>),
 }
@@ -345,7 +390,7 @@ fn write(
 fn insert_task(
     tx: &mut impl SendTx,
     caller: &Agent,
-    peer: &Peer,
+    peer: &RecipientRow,
     session: &SessionRow,
     message: &OutgoingMessage,
     state: TaskState,
@@ -378,7 +423,7 @@ fn insert_task(
 fn tell_rejected(
     tx: &mut impl SendTx,
     caller: &Agent,
-    peer: &Peer,
+    peer: &RecipientRow,
     session: &SessionRow,
     message: &OutgoingMessage,
     task: TaskRef,

@@ -17,12 +17,12 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::connections::{consent, pair};
-use super::household::{self, Member, household_of};
+use super::household::{self, MemberRow, household_of};
 use super::once::once;
 use super::tasks::{self, Side};
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    Cached, Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write,
+    Cached, Changes, Db, Engine, Failed, FromRow, Query, ReadLength, Row, Tried, Tx, from_row, read, values, write,
 };
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
@@ -32,9 +32,9 @@ use crate::{refusals, row};
 
 /// The person's acts. `forbidden` for everybody else. Each may be repeated, and then changes nothing.
 #[async_trait]
-pub trait SteppingIn: Engine {
+pub trait SteppingInVerbs: Engine {
     /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: it claims none, and
-    /// [`Logs::events`](crate::Logs::events) ends for it where it was paused. What waited is there, in order, when it is
+    /// [`LogVerbs::events`](crate::LogVerbs::events) ends for it where it was paused. What waited is there, in order, when it is
     /// resumed, or leaves the household.
     async fn set_paused(
         &self,
@@ -50,7 +50,7 @@ pub trait SteppingIn: Engine {
         .await
     }
 
-    /// Decides about a connection in the name of an agent of the household, as [`Connections`](crate::Connections) does, and tells
+    /// Decides about a connection in the name of an agent of the household, as [`ConnectionVerbs`](crate::ConnectionVerbs) does, and tells
     /// the agent and the person of it. Returns with whom.
     async fn decide_connection(
         &self,
@@ -84,7 +84,7 @@ pub trait SteppingIn: Engine {
 
     /// Whether an agent is paused.
     async fn is_paused(&self, agent: AgentKey) -> Result<bool> {
-        read(self, Look::Short, agent.0, |db, agent| is_paused(db, *agent).boxed()).await
+        read(self, ReadLength::Short, agent.0, |db, agent| is_paused(db, *agent).boxed()).await
     }
 
     /// Ends a conversation that a member of the household is in; one of a group, where a member owns the group. What is sent in
@@ -128,7 +128,7 @@ pub trait SteppingIn: Engine {
     }
 }
 
-impl<E: Engine> SteppingIn for E {}
+impl<E: Engine> SteppingInVerbs for E {}
 
 pub(super) async fn is_paused(db: &mut dyn Db, agent: i64) -> Tried<bool> {
     db.exists("SELECT 1 FROM agents WHERE id = $1 AND paused_by IS NOT NULL", values![agent]).await
@@ -164,7 +164,7 @@ async fn tell_of_task(
 }
 
 /// A member of the household whose person the caller is. Locks the mailboxes of both: it does not leave meanwhile.
-async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<Member> {
+async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<MemberRow> {
     let household = household::person(tx, caller).await?;
     let members = household::members_of(tx, household).await?;
     let found = member.meant(members, |member| member.name.as_str());
@@ -203,14 +203,14 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
 }
 
 /// A session, as far as ending it goes.
-struct SessionRow {
+struct EndableSession {
     id: i64,
     subject: String,
     group: Option<i64>,
     ended: Option<(AgentName, Timestamp)>,
 }
 
-impl FromRow for SessionRow {
+impl FromRow for EndableSession {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let (id, subject, group) = (row.take()?, row.take()?, row.take()?);
         let (by, at): (Option<AgentName>, Option<Timestamp>) = (row.take()?, row.take()?);
@@ -218,7 +218,7 @@ impl FromRow for SessionRow {
     }
 }
 
-async fn session(db: &mut dyn Db, id: Uuid) -> Tried<SessionRow> {
+async fn session(db: &mut dyn Db, id: Uuid) -> Tried<EndableSession> {
     let sql = "SELECT id, subject, group_id, ended_by, ended_at FROM sessions WHERE public_id = $1";
     db.find(sql, values![id]).await?.ok_or_else(|| refusals::no_household_session().into())
 }
@@ -364,7 +364,7 @@ struct Given {
 }
 
 /// What of the message that brought a task goes on with it.
-struct Original {
+struct OriginalMessage {
     ttl: i64,
     trace: Option<String>,
     priority: i64,
@@ -374,7 +374,7 @@ struct Original {
     metadata: Option<String>,
 }
 
-from_row!(Original: ttl trace priority correlation_id content parts metadata);
+from_row!(OriginalMessage: ttl trace priority correlation_id content parts metadata);
 
 /// Sends an agent the message of a task as its owner's new mail. The mailboxes of both are locked.
 async fn give(
@@ -390,7 +390,7 @@ async fn give(
     let sql =
         "SELECT ttl, trace, priority, correlation_id, content, parts, metadata FROM messages WHERE public_id = $1";
     // The message of a task that is open is never removed.
-    let original: Original = tx.one(sql, values![task.message]).await?;
+    let original: OriginalMessage = tx.one(sql, values![task.message]).await?;
     let (id, at) = (fresh_uuid(now), tx.stamp(now));
     let state = TaskState::Pending;
     let task_ref = TaskRef { deadline, ..task.task_ref(state) };

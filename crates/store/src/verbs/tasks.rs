@@ -13,7 +13,7 @@ use super::connections::consent;
 use super::messages::undelivered;
 use super::once::once;
 use crate::columns::Addressee;
-use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, from_row, read, values, write};
+use crate::engine::{Changes, Db, Engine, Query, ReadLength, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::refusals;
 use crate::row;
@@ -25,17 +25,18 @@ const SOME: i64 = 200;
 
 /// Tasks that were given by a send.
 #[async_trait]
-pub trait Tasks: Engine {
+pub trait TaskVerbs: Engine {
     /// Tasks that the caller gave or was given, newest first, at most `limit`.
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
         let asked = (caller.key.0, filter, limit);
-        read(self, Look::Long, asked, |db, (me, filter, limit)| list(db, *me, filter, *limit).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (me, filter, limit)| list(db, *me, filter, *limit).boxed()).await
     }
 
     /// One task that the caller gave or was given.
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
         let me = caller.key.0;
-        let found = read(self, Look::Short, (me, task_uuid(id)?), |db, (me, id)| find(db, *me, *id).boxed()).await?;
+        let found =
+            read(self, ReadLength::Short, (me, task_uuid(id)?), |db, (me, id)| find(db, *me, *id).boxed()).await?;
         found.task(me)
     }
 
@@ -43,7 +44,7 @@ pub trait Tasks: Engine {
     /// concern the caller, the id and the state.
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
         let asked = (caller.key.0, task_uuid(id)?);
-        read(self, Look::Long, asked, |db, (me, id)| chain(db, *me, *id).boxed()).await
+        read(self, ReadLength::Long, asked, |db, (me, id)| chain(db, *me, *id).boxed()).await
     }
 
     /// Moves a task that was given to the caller, and sends its owner a task update. States skipped on the way are passed
@@ -71,7 +72,7 @@ pub trait Tasks: Engine {
     }
 }
 
-impl<E: Engine> Tasks for E {}
+impl<E: Engine> TaskVerbs for E {}
 
 /// Which tasks are open.
 const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";

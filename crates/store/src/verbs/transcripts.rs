@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use super::agents::agent_named;
 use super::connections::consent;
 use super::once::once;
-use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Query, ReadLength, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::Stored;
@@ -19,7 +19,7 @@ use crate::{StoreError, refusals, row};
 
 /// Shared records of group chats.
 #[async_trait]
-pub trait Transcripts: Engine {
+pub trait TranscriptVerbs: Engine {
     /// Adds a line, written by the caller. One with a message id that is there already changes nothing. The caller's own is
     /// made with its first line.
     async fn transcript_append(
@@ -47,7 +47,7 @@ pub trait Transcripts: Engine {
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
         let asked = (caller.clone(), owner.cloned(), key.clone(), limit);
-        let mut lines = read(self, Look::Long, asked, |db, (caller, owner, key, limit)| {
+        let mut lines = read(self, ReadLength::Long, asked, |db, (caller, owner, key, limit)| {
             lines(db, caller, owner.as_ref(), key, None, *limit).boxed()
         })
         .await?;
@@ -65,7 +65,7 @@ pub trait Transcripts: Engine {
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
         let asked = (caller.clone(), owner.cloned(), key.clone(), after, limit);
-        read(self, Look::Long, asked, |db, (caller, owner, key, after, limit)| {
+        read(self, ReadLength::Long, asked, |db, (caller, owner, key, after, limit)| {
             lines(db, caller, owner.as_ref(), key, Some(*after), *limit).boxed()
         })
         .await
@@ -88,7 +88,7 @@ pub trait Transcripts: Engine {
     }
 }
 
-impl<E: Engine> Transcripts for E {}
+impl<E: Engine> TranscriptVerbs for E {}
 
 /// The transcript of this owner and key, and what the caller may do with it.
 async fn find(

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use super::HouseholdKey;
 use super::agents::agent_named;
 use super::household::{self, household_of};
-use crate::engine::{Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::types::{Agent, to_micros};
 use crate::{StoreError, refusals};
@@ -32,7 +32,7 @@ pub struct NewWakeUps {
 
 /// Reports of wake-ups.
 #[async_trait]
-pub trait WakeReports: Engine {
+pub trait WakeVerbs: Engine {
     /// Keeps how waking a client session of the caller's stands, in place of what was reported of that session before. Of more than
     /// [`MAX_WAKE_SESSIONS`] the one that was reported longest ago goes. Reporting the same again counts nothing anew.
     async fn report_wake(&self, caller: &Agent, report: WakeReport, now: Timestamp) -> Result<NewWakeUps> {
@@ -45,11 +45,11 @@ pub trait WakeReports: Engine {
     /// whose person the caller is. `forbidden` for everybody else.
     async fn wake_sessions(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Vec<WakeSession>> {
         let asked = (caller.clone(), name.clone(), now);
-        read(self, Look::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
+        read(self, ReadLength::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
     }
 }
 
-impl<E: Engine> WakeReports for E {}
+impl<E: Engine> WakeVerbs for E {}
 
 async fn keep(tx: &mut dyn Tx, agent: i64, report: &WakeReport, now: Timestamp) -> Tried<NewWakeUps> {
     let sql = format!(
@@ -111,17 +111,17 @@ pub(super) async fn forget(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     tx.execute("DELETE FROM wake_sessions WHERE agent_id = $1", values![agent]).await.map(drop)
 }
 
-/// The columns of [`Kept`], of `w`.
+/// The columns of [`KeptReport`], of `w`.
 const SESSION: &str =
     "w.session, w.client, w.door, w.state, w.reason, w.rung, w.held, w.failed, w.since, w.reported_at";
 
-struct Kept {
+struct KeptReport {
     report: WakeReport,
     since: Timestamp,
     reported_at: Timestamp,
 }
 
-impl FromRow for Kept {
+impl FromRow for KeptReport {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let (session, client, door) = (row.take()?, row.take()?, row.take()?);
@@ -134,7 +134,7 @@ impl FromRow for Kept {
     }
 }
 
-impl Kept {
+impl KeptReport {
     fn session(self, presence: Status, now: Timestamp) -> WakeSession {
         let Self { report, since, reported_at } = self;
         WakeSession { report, since, reported_at, stale: WakeSession::is_stale(reported_at, presence, now) }
@@ -147,14 +147,14 @@ pub(super) async fn sessions(db: &mut dyn Db, agent: i64, presence: Status, now:
         "SELECT {SESSION} FROM wake_sessions w WHERE w.agent_id = $1 AND w.reported_at > $2
          ORDER BY w.reported_at DESC, w.session"
     );
-    let found: Vec<Kept> = db.rows(&sql, values![agent, oldest_kept(now)]).await?;
+    let found: Vec<KeptReport> = db.rows(&sql, values![agent, oldest_kept(now)]).await?;
     Ok(found.into_iter().map(|kept| kept.session(presence, now)).collect())
 }
 
 /// When an agent was last seen, and whether it has not said goodbye.
-type Seen = (Option<Timestamp>, Option<bool>);
+type LastSeen = (Option<Timestamp>, Option<bool>);
 
-fn status((last_seen, here): Seen, now: Timestamp) -> Status {
+fn status((last_seen, here): LastSeen, now: Timestamp) -> Status {
     let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
     Presence::at(now, claimed, last_seen, Vec::new(), HEARTBEAT_TIMEOUT).status
 }
@@ -172,7 +172,7 @@ async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timesta
         }
     };
     let sql = "SELECT last_seen, here FROM presence WHERE agent_id = $1";
-    let seen: Seen = db.find(sql, values![agent.key.0]).await?.unwrap_or_default();
+    let seen: LastSeen = db.find(sql, values![agent.key.0]).await?.unwrap_or_default();
     sessions(db, agent.key.0, status(seen, now), now).await
 }
 
@@ -189,7 +189,7 @@ pub(super) async fn unwoken(
          AND EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = a.id AND b.unread > 0)",
         db.dialect().then_join
     );
-    let found: Vec<(AgentName, Seen, Kept)> = db.rows(&sql, values![household.0, oldest_kept(now)]).await?;
+    let found: Vec<(AgentName, LastSeen, KeptReport)> = db.rows(&sql, values![household.0, oldest_kept(now)]).await?;
     let mut agents: BTreeMap<AgentName, Vec<WakeSession>> = BTreeMap::new();
     for (name, seen, kept) in found {
         agents.entry(name).or_default().push(kept.session(status(seen, now), now));

@@ -14,12 +14,12 @@ use crate::columns::Addressee;
 use crate::engine::{Failed, POSTGRES, Query, SqlOf, values};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
-use crate::postgres::engine::Reading;
+use crate::postgres::engine::PgReader;
 use crate::postgres::write::LockedLogs;
 use crate::quota::Stored;
 use crate::row;
 use crate::types::Agent;
-use crate::verbs::{ParentRow, Peer, SessionRow, To, audience, joined, pair, stored_by};
+use crate::verbs::{ParentRow, RecipientRow, SessionRow, To, audience, joined, pair, stored_by};
 
 /// Between whom a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,11 +51,11 @@ impl Sides {
 
 /// All that was looked up for a batch.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct BatchFacts {
     /// Agents whose mailboxes are locked, by every name that messages have for them.
     ids: HashMap<AgentName, i64>,
     /// The recipients that are registered, as they are under the locks.
-    peers: HashMap<i64, Peer>,
+    peers: HashMap<i64, RecipientRow>,
     /// Groups that the sender has joined, and who gets a message there.
     groups: HashMap<AgentName, (i64, Vec<Addressee>)>,
     consent: HashMap<(i64, i64), Consent>,
@@ -76,7 +76,7 @@ pub(super) struct Facts {
     pub(super) task_of: HashMap<Uuid, i64>,
 }
 
-impl Facts {
+impl BatchFacts {
     /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race. Under the
     /// locks it looks up who is connected and which sessions there are. These statements name recipients by their names, so
     /// none needs the answer of another: all travel together, behind `begin`.
@@ -132,8 +132,8 @@ impl Facts {
         caller: &Agent,
         name: &AgentName,
     ) -> Result<(), Failed> {
-        let Some(group) = joined(&mut Reading(tx), name, caller.key.0).await? else { return Ok(()) };
-        let members = audience(&mut Reading(tx), group, caller).await?;
+        let Some(group) = joined(&mut PgReader(tx), name, caller.key.0).await? else { return Ok(()) };
+        let members = audience(&mut PgReader(tx), group, caller).await?;
         let agents: Vec<i64> = members.iter().map(|member| member.agent.0).chain([caller.key.0]).collect();
         logs.lock(tx, &agents).await?;
         self.add_group(tx, logs, caller, name).await
@@ -184,14 +184,14 @@ impl Facts {
         caller: &Agent,
         name: &AgentName,
     ) -> Result<(), Failed> {
-        let Some(group) = joined(&mut Reading(tx), name, caller.key.0).await? else { return Ok(()) };
-        let members = audience(&mut Reading(tx), group, caller).await?;
+        let Some(group) = joined(&mut PgReader(tx), name, caller.key.0).await? else { return Ok(()) };
+        let members = audience(&mut PgReader(tx), group, caller).await?;
         // A mailbox that is locked after others would be out of order.
         if members.iter().any(|member| !logs.holds(member.agent.0)) {
             return Err(Failed::changed());
         }
         self.groups.insert(name.clone(), (group, members));
-        self.stored.insert(caller.key.0, stored_by(&mut Reading(tx), caller.key.0).await?);
+        self.stored.insert(caller.key.0, stored_by(&mut PgReader(tx), caller.key.0).await?);
         Ok(())
     }
 
@@ -246,7 +246,7 @@ impl Facts {
                     max_concurrent_tasks: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
                     ..Card::default()
                 };
-                peer.insert(Peer { id, name: row::name(row.get(2))?, card: card.into(), paused: row.get(11) });
+                peer.insert(RecipientRow { id, name: row::name(row.get(2))?, card: card.into(), paused: row.get(11) });
             }
             let consent = Consent { connected: row.get(5), same_household: row.get(9), blocked: row.get(10) };
             self.consent.insert(pair(sender, id), consent);
@@ -437,10 +437,10 @@ async fn sessions_by_id<C: GenericClient>(client: &C, ids: &BTreeSet<Uuid>) -> R
     Ok(client.query(&select, &[&ids]).await?)
 }
 
-type Answer = ((i64, String), (Vec<u8>, Option<Sent>));
+type KeyedAnswer = ((i64, String), (Vec<u8>, Option<Sent>));
 
 /// What was answered under these idempotency keys.
-async fn answers<C: GenericClient>(client: &C, keys: &[(i64, &str)]) -> Result<Vec<Answer>, Failed> {
+async fn answers<C: GenericClient>(client: &C, keys: &[(i64, &str)]) -> Result<Vec<KeyedAnswer>, Failed> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
@@ -473,7 +473,7 @@ async fn parents_of<C: GenericClient + Sync>(
         ParentRow::select(from, "w.caller_id")
     });
     let (callers, ids): (Vec<i64>, Vec<Uuid>) = parents.iter().copied().unzip();
-    let rows: Vec<ParentRow> = Reading(client).rows(sql, values![&callers, &ids]).await?;
+    let rows: Vec<ParentRow> = PgReader(client).rows(sql, values![&callers, &ids]).await?;
     Ok(rows.into_iter().map(|row| ((row.caller, row.message.id), row)).collect())
 }
 

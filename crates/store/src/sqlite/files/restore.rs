@@ -31,7 +31,7 @@ pub struct Restored {
     pub kept: Option<PathBuf>,
 }
 
-/// Puts a copy that [`backup`](super::backup()) made in the place of a database that no server has open.
+/// Puts a copy that [`backup`](crate::backup()) made in the place of a database that no server has open.
 ///
 /// The copy is checked first. What was there before is kept beside it, and until the last step it is what a server would
 /// find. The next server rebuilds the search index.

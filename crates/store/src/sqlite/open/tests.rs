@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::{Agents, Logs, Pruning, Receipts, Store};
+use crate::{AgentVerbs, LogVerbs, PruneVerbs, ReceiptVerbs, Store};
 
 #[tokio::test]
 async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {

@@ -9,7 +9,7 @@ use quick_cache::{DefaultHashBuilder, UnitWeighter};
 use uuid::Uuid;
 
 use crate::quota::Stored;
-use crate::verbs::{Peer, SessionRow};
+use crate::verbs::{RecipientRow, SessionRow};
 
 /// Most entries of one cache.
 const CAPACITY: u64 = 50_000;
@@ -23,7 +23,7 @@ fn cache<K: Eq + Hash, V>() -> Cache<K, V> {
 #[derive(Debug)]
 pub(in crate::sqlite) struct Caches {
     /// Agents that are registered, by their exact names.
-    pub(in crate::sqlite) peers: Cache<AgentName, Peer>,
+    pub(in crate::sqlite) peers: Cache<AgentName, RecipientRow>,
     /// Whether two agents may write to each other, the smaller id first.
     pub(in crate::sqlite) consent: Cache<(i64, i64), Consent>,
     /// Ids of sessions by pair and folded subject.

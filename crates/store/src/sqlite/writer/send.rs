@@ -18,11 +18,11 @@ use crate::sqlite::engine::run;
 use crate::sqlite::writer::WriteTx;
 use crate::types::{Agent, Once, Written};
 use crate::verbs::{
-    NewTask, Outcome, ParentRow, Peer, SendTx, SessionRow, TASK_OF_MESSAGE, To, agent_named, answer_under, audience,
-    consent, group_named, joined, keep_answer, pair, send,
+    NewTask, Outcome, ParentRow, RecipientRow, SendTx, SessionRow, TASK_OF_MESSAGE, To, agent_named, answer_under,
+    audience, consent, group_named, joined, keep_answer, pair, send,
 };
 
-impl FromRow for Peer {
+impl FromRow for RecipientRow {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Self { id: row.take()?, name: row.take()?, paused: row.take()?, card: Card::from_row(row)?.into() })
     }
@@ -133,13 +133,13 @@ impl SendTx for WriteTx {
 
 impl WriteTx {
     /// The registered agent that this name means.
-    fn peer(&mut self, name: &AgentName) -> Result<Option<Peer>> {
+    fn peer(&mut self, name: &AgentName) -> Result<Option<RecipientRow>> {
         if let Some(peer) = self.caches.peers.get(name) {
             return Ok(Some(peer.clone()));
         }
         let sql = "SELECT id, name, paused_by IS NOT NULL, description, capabilities, allow_from, max_concurrent_tasks
                    FROM agents WHERE name = $1 AND deleted_at IS NULL";
-        let found: Option<Peer> = run(self.find(sql, values![name.as_str()]).boxed())?;
+        let found: Option<RecipientRow> = run(self.find(sql, values![name.as_str()]).boxed())?;
         let Some(peer) = found else {
             // Cached under its own name alone, by which it is removed when its card changes.
             return match run(agent_named(self, name).boxed())? {

@@ -24,7 +24,7 @@ pub(super) const MAX_NEEDS: i64 = 20;
 /// Unread messages of the office that are counted.
 const MAX_UNREAD: i64 = 100_000;
 
-/// The columns of [`MemberRow`] and [`Private`].
+/// The columns of [`MemberRow`] and [`OwnersColumns`].
 const MEMBERS: &str =
     "SELECT a.id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
            p.last_seen, p.here, a.person,
@@ -78,7 +78,7 @@ pub(super) async fn members(db: &mut dyn Db, household: HouseholdKey, now: Times
 }
 
 /// What only the owner of an agent sees: the prefix of its key, until when the one before works, whether strangers find it.
-type Private = (String, Option<Timestamp>, bool);
+type OwnersColumns = (String, Option<Timestamp>, bool);
 
 pub(super) async fn member(
     db: &mut dyn Db,
@@ -88,7 +88,7 @@ pub(super) async fn member(
 ) -> Tried<(Agent, MemberDetails)> {
     let agent = agent_named(db, name).await?.ok_or_else(|| refusals::no_agent(name))?;
     let sql = format!("{MEMBERS} AND a.id = $2");
-    let found = db.find::<(MemberRow, Private)>(&sql, values![household.0, agent.key.0]).await?;
+    let found = db.find::<(MemberRow, OwnersColumns)>(&sql, values![household.0, agent.key.0]).await?;
     let (row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
     let member = row.member(now);
     let details = MemberDetails {

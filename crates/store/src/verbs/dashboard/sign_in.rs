@@ -10,21 +10,21 @@ use crate::verbs::agents::agent_named;
 use crate::{StoreError, refusals};
 
 /// Links and browsers that are remembered for one person.
-struct Table {
+struct SignInTable {
     name: &'static str,
     /// So many at most; the one that ends first goes.
     most: u32,
 }
 
-const LINKS: Table = Table { name: "dashboard_links", most: 8 };
-const BROWSERS: Table = Table { name: "dashboard_browsers", most: 32 };
+const LINKS: SignInTable = SignInTable { name: "dashboard_links", most: 8 };
+const BROWSERS: SignInTable = SignInTable { name: "dashboard_browsers", most: 32 };
 
 pub(super) async fn open_link(tx: &mut dyn Tx, agent: i64, key: KeyHash, link: SignIn, now: Timestamp) -> Tried<()> {
     add(tx, LINKS, agent, &key.to_hex(), link, now).await
 }
 
-async fn add(tx: &mut dyn Tx, to: Table, agent: i64, key: &str, new: SignIn, now: Timestamp) -> Tried<()> {
-    let Table { name, most } = to;
+async fn add(tx: &mut dyn Tx, to: SignInTable, agent: i64, key: &str, new: SignIn, now: Timestamp) -> Tried<()> {
+    let SignInTable { name, most } = to;
     tx.execute(&format!("DELETE FROM {name} WHERE agent_id = $1 AND until <= $2"), values![agent, now]).await?;
     let insert = format!("INSERT INTO {name} (hash, agent_id, key_hash, until) VALUES ($1, $2, $3, $4)");
     tx.execute(&insert, values![&new.hash.to_hex(), agent, key, to_micros(new.until)]).await?;

@@ -12,7 +12,7 @@ use crate::outgoing::{no_message, no_session};
 use crate::row;
 use crate::types::fold_subject;
 use crate::verbs::agents::agent_named;
-use crate::verbs::messages::{Found, select, undelivered};
+use crate::verbs::messages::{FoundMessage, select, undelivered};
 use crate::verbs::search::{THE_END, terms};
 
 /// Hits of a search that are looked through for those of the household.
@@ -147,7 +147,7 @@ pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -
 }
 
 /// Who began a conversation, the other, its group, how many messages it has, how many are unread, and who ended it.
-type About = (AgentName, Option<AgentName>, Option<String>, i64, i64, Option<AgentName>);
+type ConversationFacts = (AgentName, Option<AgentName>, Option<String>, i64, i64, Option<AgentName>);
 
 pub(super) async fn conversations(
     db: &mut dyn Db,
@@ -164,16 +164,18 @@ pub(super) async fn conversations(
          JOIN agents i ON i.id = s.initiator_id LEFT JOIN agents p ON p.id = s.participant_id ORDER BY w.place",
         newest_of_each(db, "1")
     );
-    let found: Vec<(SaidLine, About)> = db.rows(&sql, values![household.0, &sessions]).await?;
-    let line = |(last, (initiator, other, group, messages, unread, ended_by)): (SaidLine, About)| ConversationLine {
-        id: last.session.clone(),
-        subject: last.subject.clone(),
-        between: std::iter::once(initiator).chain(other).collect(),
-        group,
-        messages: u64::try_from(messages).unwrap_or(0),
-        unread: u64::try_from(unread).unwrap_or(0),
-        ended_by,
-        last,
+    let found: Vec<(SaidLine, ConversationFacts)> = db.rows(&sql, values![household.0, &sessions]).await?;
+    let line = |(last, (initiator, other, group, messages, unread, ended_by)): (SaidLine, ConversationFacts)| {
+        ConversationLine {
+            id: last.session.clone(),
+            subject: last.subject.clone(),
+            between: std::iter::once(initiator).chain(other).collect(),
+            group,
+            messages: u64::try_from(messages).unwrap_or(0),
+            unread: u64::try_from(unread).unwrap_or(0),
+            ended_by,
+            last,
+        }
     };
     Ok(found.into_iter().map(line).collect())
 }
@@ -217,7 +219,7 @@ pub(super) async fn conversation(
     };
     let sql = select(&format!("WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4", seen()));
     let values = values![household.0, id, end, i64::from(limit) + 1];
-    let (mut found, cut) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
+    let (mut found, cut) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
     // One in which all was delivered to nobody is the other's alone, its subject too.
     if found.is_empty() && before.is_none() {
         return Err(no_session().into());
@@ -248,13 +250,13 @@ async fn members(db: &mut dyn Db, session: i64) -> Tried<Vec<AgentName>> {
 }
 
 /// A message as its sender sees it, with all its receipts.
-async fn as_sent(db: &mut dyn Db, found: Found) -> Tried<MessageWithReceipts> {
+async fn as_sent(db: &mut dyn Db, found: FoundMessage) -> Tried<MessageWithReceipts> {
     let sender = row::name(&found.row.from)?;
     found.with_receipts(db, &sender, None).await
 }
 
 pub(super) async fn mail(db: &mut dyn Db, household: HouseholdKey, id: Uuid) -> Tried<MessageWithReceipts> {
     let sql = select(&format!("WHERE m.public_id = $2 AND {}", seen()));
-    let found: Option<Found> = db.find(&sql, values![household.0, id]).await?;
+    let found: Option<FoundMessage> = db.find(&sql, values![household.0, id]).await?;
     as_sent(db, found.ok_or_else(|| no_message(&id.into()))?).await
 }

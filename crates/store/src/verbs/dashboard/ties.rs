@@ -7,7 +7,7 @@ use amb_core::transcript::TranscriptKey;
 use super::types::{HouseholdConnection, HouseholdKey, TranscriptLine};
 use crate::engine::{Db, FromRow, Query, Row, Tried, values};
 use crate::error::Result;
-use crate::verbs::connections::Link;
+use crate::verbs::connections::ConnectionRow;
 use crate::verbs::{groups, transcripts};
 use crate::{StoreError, refusals, row};
 
@@ -17,7 +17,7 @@ const GROUPS: i64 = 100;
 impl FromRow for HouseholdConnection {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         let agent = row::name(&row.take::<String>()?)?;
-        let Link(connection) = Link::from_row(row)?;
+        let ConnectionRow(connection) = ConnectionRow::from_row(row)?;
         Ok(Self { agent, connection })
     }
 }
