@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::SqliteStore;
 use super::error::{failed, is_taken};
 use super::plans::Prepared;
-use super::writer::WriteTx;
+use super::writer::{Isolation, WriteTx};
 use crate::StoreError;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
@@ -210,10 +210,11 @@ impl Engine for SqliteStore {
             run(verb(tx))?;
             Ok(std::mem::take(&mut tx.entries))
         };
-        match changes {
-            Changes::All => self.writer()?.write(operation).await,
-            Changes::Logs => self.writer()?.write_own(operation).await,
-        }
+        let isolation = match changes {
+            Changes::All => Isolation::Everybody,
+            Changes::Logs => Isolation::Own,
+        };
+        self.writer()?.write(isolation, operation).await
     }
 
     async fn read(&self, look: ReadLength, mut verb: BoxedRead) -> Result<()> {
@@ -225,9 +226,9 @@ impl Engine for SqliteStore {
 
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        let (writer, task) = (self.writer()?, message.kind == Kind::Task);
+        let isolation = if message.kind == Kind::Task { Isolation::Own } else { Isolation::Unguarded };
         let send = move |tx: &mut WriteTx| send(tx, &caller, message);
-        let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
+        let outcome = self.writer()?.write(isolation, send).await?;
         // The answer and the log entries are made here, off the writer's thread.
         Ok(outcome.into_written())
     }

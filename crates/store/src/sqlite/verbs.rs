@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::SqliteStore;
 use super::engine::run;
 use super::files::disk_space;
-use super::writer::log;
+use super::writer::{Isolation, log};
 use crate::error::Result;
 use crate::query::InboxPage;
 use crate::replicas::{ListenerState, StaleListener};
@@ -26,7 +26,7 @@ impl Store for SqliteStore {
         // The disk first: a full disk is what an operator has to be told.
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || disk_space::check(&path)).await.map_err(StoreError::internal)??;
-        self.writer()?.write_own(|_| Ok(())).await?;
+        self.writer()?.write(Isolation::Own, |_| Ok(())).await?;
         self.readers().look(|_| Ok(())).await
     }
 

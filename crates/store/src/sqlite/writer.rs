@@ -55,13 +55,15 @@ pub(super) struct WriteTx {
     pub(super) entries: Vec<LogEntry>,
 }
 
-/// What an operation cannot do by itself.
-#[derive(Debug, Clone, Copy)]
-struct OperationNeeds {
-    /// A savepoint, because it may fail in the middle.
-    savepoint: bool,
-    /// That everybody is taken to see something else after it, because it does not say who does ([`WriteTx::changed`]).
-    everybody: bool,
+/// How an operation runs in the transaction that it shares with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Isolation {
+    /// Under a savepoint, because it may fail in the middle. Everybody is taken to see something else after it.
+    Everybody,
+    /// Under a savepoint. It says itself who sees something else after it ([`WriteTx::changed`]).
+    Own,
+    /// The same, but it fails only before it writes anything, and so needs no savepoint.
+    Unguarded,
 }
 
 /// Answers an operation, once it is known whether its transaction was committed.
@@ -76,7 +78,7 @@ trait WriteJob: Send {
 }
 
 struct Operation<T, F> {
-    needs: OperationNeeds,
+    isolation: Isolation,
     operation: F,
     answer: oneshot::Sender<Result<T>>,
 }
@@ -87,10 +89,13 @@ where
     F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
 {
     fn run(self: Box<Self>, tx: &mut WriteTx) -> CommitReply {
-        let Self { needs, operation, answer } = *self;
+        let Self { isolation, operation, answer } = *self;
         let before = tx.db.total_changes();
-        let outcome = if needs.savepoint { tx.guarded(operation) } else { tx.unguarded(operation) };
-        if needs.everybody && tx.db.total_changes() != before {
+        let outcome = match isolation {
+            Isolation::Everybody | Isolation::Own => tx.guarded(operation),
+            Isolation::Unguarded => tx.unguarded(operation),
+        };
+        if isolation == Isolation::Everybody && tx.db.total_changes() != before {
             tx.changed.everybody();
         }
         // A caller that went away has no use for its answer; what was done stays done.
@@ -143,40 +148,14 @@ impl SqliteWriter {
         Ok((Self { queue }, thread))
     }
 
-    /// Runs an operation, and answers when it is durable. Everybody is taken to see something else after it.
-    pub(super) async fn write<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(OperationNeeds { savepoint: true, everybody: true }, operation).await
-    }
-
-    /// The same for an operation that says itself who sees something else after it.
-    pub(super) async fn write_own<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(OperationNeeds { savepoint: true, everybody: false }, operation).await
-    }
-
-    /// The same for one that fails only before it writes anything, and so needs no savepoint.
-    pub(super) async fn write_unguarded<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(OperationNeeds { savepoint: false, everybody: false }, operation).await
-    }
-
-    async fn enqueue<T, F>(&self, needs: OperationNeeds, operation: F) -> Result<T>
+    /// Runs an operation, and returns when it is durable.
+    pub(super) async fn write<T, F>(&self, isolation: Isolation, operation: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Box::new(Operation { needs, operation, answer })).await.map_err(|_| closed())?;
+        self.queue.send(Box::new(Operation { isolation, operation, answer })).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 }

@@ -43,6 +43,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::sqlite::error::failed;
+    use crate::sqlite::writer::Isolation;
     use crate::unit::{TestStore, at};
     use amb_testing::SqliteFile;
 
@@ -63,7 +64,12 @@ mod tests {
         // A process that dies between the two steps of removing.
         let remove = "DELETE FROM deliveries WHERE message_id IN (SELECT id FROM messages WHERE content = 'needle');
                       DELETE FROM messages WHERE content = 'needle'";
-        store.writer().unwrap().write(|tx| tx.db.execute_batch(remove).map_err(failed)).await.unwrap();
+        store
+            .writer()
+            .unwrap()
+            .write(Isolation::Everybody, |tx| tx.db.execute_batch(remove).map_err(failed))
+            .await
+            .unwrap();
         let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
         let docs = || words().query_row("SELECT count(*) FROM docs", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(docs(), 2);

@@ -141,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::SqliteStore;
+    use crate::sqlite::writer::Isolation;
     use crate::unit::{TestStore, at, new_agent};
     use crate::{ConnectionDecision, Join, KeyHash, NewAgent, NewKey};
 
@@ -156,12 +157,23 @@ mod tests {
         let alice = TestStore(store.clone()).enter("alice").await.key;
         let run = |sql: &'static str| {
             let store = store.clone();
-            async move { store.writer().unwrap().write(move |tx| tx.db.execute_batch(sql).map_err(failed)).await.unwrap() }
+            async move {
+                store
+                    .writer()
+                    .unwrap()
+                    .write(Isolation::Everybody, move |tx| tx.db.execute_batch(sql).map_err(failed))
+                    .await
+                    .unwrap()
+            }
         };
         let append = || {
             let store = store.clone();
             async move {
-                let appended = store.writer().unwrap().write(move |tx| tx.append_event(alice.0, event(), at(1))).await;
+                let appended = store
+                    .writer()
+                    .unwrap()
+                    .write(Isolation::Everybody, move |tx| tx.append_event(alice.0, event(), at(1)))
+                    .await;
                 appended.map(|one| one.entry.cursor.to_string())
             }
         };
@@ -186,7 +198,14 @@ mod tests {
         office.connect(&friend, &coder).await;
         let run = |sql: &'static str| {
             let store = store.clone();
-            async move { store.writer().unwrap().write(move |tx| tx.db.execute_batch(sql).map_err(failed)).await.unwrap() }
+            async move {
+                store
+                    .writer()
+                    .unwrap()
+                    .write(Isolation::Everybody, move |tx| tx.db.execute_batch(sql).map_err(failed))
+                    .await
+                    .unwrap()
+            }
         };
         let block = ConnectionDecision::Change { peer: friend.name.clone(), change: ConnectionChange::Block };
         let key = NewKey { hash: KeyHash::of("new"), prefix: "amb_new".into() };
