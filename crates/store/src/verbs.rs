@@ -45,7 +45,7 @@ pub use receipts::ReceiptVerbs;
 pub use search::SearchVerbs;
 pub use send::SendVerbs;
 pub(crate) use send::{
-    NewTask, Outcome, ParentRow, RecipientRow, SendTx, SessionRow, TASK_OF_MESSAGE, To, decide, send,
+    NewTask, Outcome, ParentRow, RecipientRow, SendTx, SessionRow, TASK_OF_MESSAGE, To, decide, send, session_columns,
 };
 pub use stepping_in::SteppingInVerbs;
 pub use tasks::TaskVerbs;

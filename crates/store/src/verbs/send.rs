@@ -113,10 +113,13 @@ pub(crate) struct SessionRow {
     pub(crate) ended_by: Option<Arc<str>>,
 }
 
-impl SessionRow {
-    /// The columns that [`FromRow`] takes, of `sessions s`.
-    pub(crate) const COLUMNS: &str = "s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by";
+/// The columns of [`SessionRow`], of `sessions s`.
+macro_rules! session_columns {
+    () => {
+        "s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by"
+    };
 }
+pub(crate) use session_columns;
 
 impl FromRow for SessionRow {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {

@@ -11,7 +11,7 @@ use tokio_postgres::{Row, Statement};
 use uuid::Uuid;
 
 use crate::columns::Addressee;
-use crate::engine::{Failed, POSTGRES, Query, SqlOf, values};
+use crate::engine::{self, Failed, FromRow, POSTGRES, Query, SqlOf, values};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::postgres::engine::PgReader;
@@ -19,7 +19,7 @@ use crate::postgres::write::LockedLogs;
 use crate::quota::Stored;
 use crate::row;
 use crate::types::Agent;
-use crate::verbs::{ParentRow, RecipientRow, SessionRow, To, audience, joined, pair, stored_by};
+use crate::verbs::{ParentRow, RecipientRow, SessionRow, To, audience, joined, pair, session_columns, stored_by};
 
 /// Between whom a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,7 +119,7 @@ impl BatchFacts {
             }
         }
         self.add_routes(&routes)?;
-        self.add_sessions(&sessions);
+        self.add_sessions(&sessions)?;
         logs.add(locked.iter().map(|row| (row.get(0), row.get(2))));
         Ok(())
     }
@@ -218,7 +218,7 @@ impl BatchFacts {
             current_tasks(client, &assignees),
             tasks_of(client, &relayed),
         )?;
-        self.add_sessions(&sessions);
+        self.add_sessions(&sessions)?;
         self.answers.extend(answers);
         self.parents.extend(parents);
         self.current_tasks.extend(current_tasks);
@@ -228,7 +228,7 @@ impl BatchFacts {
             .filter_map(|(caller, message)| Some((caller.key.0, message.reply_to()?)))
             .filter_map(|parent| Some(self.parents.get(&parent)?.message.session))
             .collect();
-        self.add_sessions(&sessions_by_id(client, &answered).await?);
+        self.add_sessions(&sessions_by_id(client, &answered).await?)?;
         Ok(())
     }
 
@@ -256,19 +256,13 @@ impl BatchFacts {
     }
 
     /// Adds rows of [`SessionRow`] and the folded subject.
-    fn add_sessions(&mut self, rows: &[Row]) {
+    fn add_sessions(&mut self, rows: &[Row]) -> Result<()> {
         for row in rows {
-            let pair: (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
-            let session = SessionRow {
-                id: row.get(0),
-                public_id: row.get(1),
-                subject: row.get::<_, &str>(2).into(),
-                pair: pair.0.zip(pair.1),
-                group: row.get(5),
-                ended_by: row.get::<_, Option<&str>>(6).map(Into::into),
-            };
-            self.add_session(session, row.get(7));
+            let mut row = engine::Row::new(row);
+            let session = SessionRow::from_row(&mut row)?;
+            self.add_session(session, row.take()?);
         }
+        Ok(())
     }
 
     fn add_session(&mut self, session: SessionRow, key: String) {
@@ -297,8 +291,7 @@ impl BatchFacts {
         let select = client.prepare_cached(SESSION_OF_SIDES).await?;
         let found = client.query(&select, &[&low, &high, &group, &key]).await?;
         if !found.is_empty() {
-            self.add_sessions(&found);
-            return Ok(());
+            return Ok(self.add_sessions(&found)?);
         }
         let other = pair.map(|(low, high)| low + high - caller);
         let public_id = fresh_uuid(at);
@@ -306,8 +299,7 @@ impl BatchFacts {
         let made =
             client.query(&insert, &[&public_id, &subject, &key, &caller, &other, &group, &low, &high, &at]).await?;
         let Some(id) = made.first().map(|row| row.get(0)) else {
-            self.add_sessions(&client.query(&select, &[&low, &high, &group, &key]).await?);
-            return Ok(());
+            return Ok(self.add_sessions(&client.query(&select, &[&low, &high, &group, &key]).await?)?);
         };
         self.made.push(id);
         self.add_session(
@@ -367,20 +359,25 @@ LEFT JOIN usage u ON u.agent_id = r.sender_id";
 
 /// The sessions of these senders, recipients and subjects, each with its folded subject. A statement of its own beside
 /// [`sessions_by_id`]: where one list of two is empty, PostgreSQL thinks a plan for this one time worth its making, each time.
-const SESSIONS_OF_SUBJECTS: &str = "
-SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by, s.subject_key
-FROM unnest($1::bigint[], $2::text[], $3::text[]) AS w (sender_id, recipient, subject_key)
-JOIN agents a ON lower(a.name) = w.recipient
-JOIN sessions s ON s.low_id = least(w.sender_id, a.id) AND s.high_id = greatest(w.sender_id, a.id)
-                AND s.subject_key = w.subject_key";
+const SESSIONS_OF_SUBJECTS: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    ", s.subject_key
+     FROM unnest($1::bigint[], $2::text[], $3::text[]) AS w (sender_id, recipient, subject_key)
+     JOIN agents a ON lower(a.name) = w.recipient
+     JOIN sessions s ON s.low_id = least(w.sender_id, a.id) AND s.high_id = greatest(w.sender_id, a.id)
+                     AND s.subject_key = w.subject_key"
+);
 
 /// The session of two agents, or of a group, and a subject.
-const SESSION_OF_SIDES: &str = "
-SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by, s.subject_key FROM sessions s
-WHERE s.low_id = $1::bigint AND s.high_id = $2::bigint AND s.subject_key = $4::text
-UNION ALL
-SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by, s.subject_key FROM sessions s
-WHERE s.group_id = $3::bigint AND s.subject_key = $4::text";
+const SESSION_OF_SIDES: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    ", s.subject_key FROM (
+         SELECT * FROM sessions WHERE low_id = $1::bigint AND high_id = $2::bigint AND subject_key = $4::text
+         UNION ALL SELECT * FROM sessions WHERE group_id = $3::bigint AND subject_key = $4::text
+     ) s"
+);
 
 const MAKE_SESSION: &str = "
 WITH made AS (
@@ -428,13 +425,8 @@ async fn sessions_by_id<C: GenericClient>(client: &C, ids: &BTreeSet<Uuid>) -> R
         return Ok(Vec::new());
     }
     let ids: Vec<Uuid> = ids.iter().copied().collect();
-    let select = client
-        .prepare_cached(
-            "SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.group_id, s.ended_by, s.subject_key
-             FROM sessions s WHERE s.public_id = ANY($1)",
-        )
-        .await?;
-    Ok(client.query(&select, &[&ids]).await?)
+    let sql = concat!("SELECT ", session_columns!(), ", s.subject_key FROM sessions s WHERE s.public_id = ANY($1)");
+    Ok(client.query(&client.prepare_cached(sql).await?, &[&ids]).await?)
 }
 
 type KeyedAnswer = ((i64, String), (Vec<u8>, Option<Sent>));

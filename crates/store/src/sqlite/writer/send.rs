@@ -19,7 +19,7 @@ use crate::sqlite::writer::WriteTx;
 use crate::types::{Agent, Once, Written};
 use crate::verbs::{
     NewTask, Outcome, ParentRow, RecipientRow, SendTx, SessionRow, TASK_OF_MESSAGE, To, agent_named, answer_under,
-    audience, consent, group_named, joined, keep_answer, pair, send,
+    audience, consent, group_named, joined, keep_answer, pair, send, session_columns,
 };
 
 impl FromRow for RecipientRow {
@@ -29,7 +29,6 @@ impl FromRow for RecipientRow {
 }
 
 static PARENT: SqlOf = SqlOf::new();
-static SESSION: SqlOf = SqlOf::new();
 
 impl SendTx for WriteTx {
     fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -156,7 +155,7 @@ impl WriteTx {
         if let Some(session) = self.caches.sessions.get(&row) {
             return Ok(Some(session.clone()));
         }
-        let sql = SESSION.get(&SQLITE, |_| format!("SELECT {} FROM sessions s WHERE s.id = $1", SessionRow::COLUMNS));
+        let sql = concat!("SELECT ", session_columns!(), " FROM sessions s WHERE s.id = $1");
         let found: Option<SessionRow> = run(self.find(sql, values![row]).boxed())?;
         if let Some(session) = &found {
             self.caches.sessions.insert(row, session.clone());
