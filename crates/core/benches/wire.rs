@@ -110,7 +110,7 @@ fn main() {
     let mail = chipset::write(&message, false).unwrap();
     measure(c, "chipset parse", mail.len(), || chipset::parse(black_box(&mail), MAIL, epoch));
     measure(c, "chipset write", mail.len(), || chipset::write(black_box(&message), false));
-    measure(c, "chipset set_read", mail.len(), || chipset::set_read(black_box(&mail), true));
+    measure(c, "chipset marked_read", mail.len(), || chipset::marked_read(black_box(&mail)));
 
     let bare = inbox.write().unwrap();
     measure(c, "inbox parse", bare.len(), || InboxMessage::parse(black_box(&bare)));

@@ -1,8 +1,5 @@
-//! The files and payloads of other systems: read leniently, written strictly, nothing lost either way.
-//!
-//! Each format is parsed into a borrowed document that keeps every field, known or not, so that writing it back loses nothing;
-//! from there it is converted to domain types. What we write ourselves has exactly the fields that the format's own description
-//! names.
+//! The files and payloads of other systems: read leniently, written strictly. What we write ourselves has exactly the fields that
+//! the format's own description names.
 //!
 //! | module | format |
 //! |---|---|
@@ -20,7 +17,7 @@ pub mod chipset;
 pub mod config;
 pub mod filename;
 pub mod inbox;
-pub mod json;
+mod json;
 pub mod nanobot;
 mod parts;
 pub mod registry;

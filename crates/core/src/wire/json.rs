@@ -1,10 +1,9 @@
-//! JSON as it is in a file: strings borrowed from the bytes, the order of fields and every unknown one kept.
+//! JSON of other programs: strings borrowed from the bytes, and the fields that a format knows picked from an object.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Number, Value};
 
 use super::WireError;
@@ -12,7 +11,7 @@ use crate::Object;
 
 /// One JSON value. Strings without escapes are not copied.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Json<'a> {
+pub(crate) enum Json<'a> {
     /// `null`
     Null,
     /// `true` or `false`
@@ -29,11 +28,11 @@ pub enum Json<'a> {
 
 /// The fields of an object, in the order of the file. Of two with one name the later counts, as in most readers.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Fields<'a>(pub Vec<(Cow<'a, str>, Json<'a>)>);
+pub(crate) struct Fields<'a>(pub(crate) Vec<(Cow<'a, str>, Json<'a>)>);
 
 impl<'a> Fields<'a> {
     /// Reads an object. A byte order mark before it is skipped.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         match serde_json::from_str(text(bytes)?).map_err(|error| WireError::NotJson(error.to_string()))? {
             Json::Map(fields) => Ok(fields),
             other => Err(WireError::NotAnObject(other.what())),
@@ -41,7 +40,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of a field.
-    pub fn get(&self, name: &str) -> Option<&Json<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Json<'a>> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
@@ -52,14 +51,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Converts it to a serde_json object.
-    pub fn into_object(self) -> Object {
+    pub(crate) fn into_object(self) -> Object {
         self.0.into_iter().map(|(key, value)| (key.into_owned(), value.into_value())).collect()
     }
 }
 
 impl<'a> Json<'a> {
     /// The name of its type, for an error message.
-    pub fn what(&self) -> &'static str {
+    pub(crate) fn what(&self) -> &'static str {
         match self {
             Json::Null => "null",
             Json::Bool(_) => "a boolean",
@@ -71,7 +70,7 @@ impl<'a> Json<'a> {
     }
 
     /// The string, if it is one.
-    pub fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Json::Text(text) => Some(text),
             _ => None,
@@ -79,7 +78,7 @@ impl<'a> Json<'a> {
     }
 
     /// Converts it to a serde_json value.
-    pub fn into_value(self) -> Value {
+    pub(crate) fn into_value(self) -> Value {
         match self {
             Json::Null => Value::Null,
             Json::Bool(value) => Value::Bool(value),
@@ -245,6 +244,26 @@ pub(crate) trait Pick<'a>: Default {
     }
 }
 
+/// Declares the fields that a format knows, each with its name in the JSON. `null` counts as missing.
+macro_rules! known_fields {
+    ($name:ident { $($field:ident: $key:literal),* $(,)? }) => {
+        #[derive(Default)]
+        struct $name<'a> {
+            $($field: Option<Json<'a>>,)*
+        }
+
+        impl<'a> Pick<'a> for $name<'a> {
+            fn pick(&mut self, key: &str, value: Json<'a>) {
+                match key {
+                    $($key => self.$field = value.some(),)*
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+pub(super) use known_fields;
+
 /// The bytes as text, validated once and not string by string. Some editors write a byte order mark first.
 fn text(bytes: &[u8]) -> Result<&str, WireError> {
     let text = std::str::from_utf8(bytes).map_err(|error| WireError::NotJson(error.to_string()))?;
@@ -274,40 +293,16 @@ impl<'de, T: Pick<'de>> Deserialize<'de> for Picked<T> {
     }
 }
 
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Json::Null => ser.serialize_unit(),
-            Json::Bool(value) => ser.serialize_bool(*value),
-            Json::Number(number) => number.serialize(ser),
-            Json::Text(text) => ser.serialize_str(text),
-            Json::List(items) => ser.collect_seq(items),
-            Json::Map(fields) => fields.serialize(ser),
-        }
-    }
-}
-
-impl Serialize for Fields<'_> {
-    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
-        let mut map = ser.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_document_keeps_order_and_copies_only_what_has_escapes() {
+    fn only_what_has_escapes_is_copied() {
         let text = r#"{"z":1,"a":"plain","b":"new\nline","n":[null,true,-2,0.5],"o":{"k":{}}}"#;
         let fields = Fields::parse(text.as_bytes()).unwrap();
         assert!(matches!(fields.get("a"), Some(Json::Text(Cow::Borrowed("plain")))));
         assert!(matches!(fields.get("b"), Some(Json::Text(Cow::Owned(_)))));
-        assert_eq!(serde_json::to_string(&fields).unwrap(), text);
         assert_eq!(Value::Object(fields.into_object()), serde_json::from_str::<Value>(text).unwrap());
     }
 

@@ -213,21 +213,6 @@ pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireEr
     }
 }
 
-/// The same file, marked as read (chipset); nothing if it is marked already.
-pub(crate) fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let mail = chipset::ChipsetMail::parse(bytes)?;
-    let mut object = mail.fields.into_object();
-    if object.get("read") == Some(&serde_json::Value::Bool(true)) {
-        return Ok(None);
-    }
-    object.insert("read".into(), true.into());
-    let mut value = serde_json::Value::Object(object);
-    value.sort_all_objects();
-    let mut bytes = serde_json::to_vec_pretty(&value).map_err(|error| WireError::NotJson(error.to_string()))?;
-    bytes.push(b'\n');
-    Ok(Some(bytes))
-}
-
 /// A name as it stands in an id, where there are no spaces. No name has a `+`, so two names never become one.
 fn in_id(name: &AgentName) -> Cow<'_, str> {
     if name.is_plain() { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.as_str().replace(' ', "+")) }
@@ -356,14 +341,5 @@ mod tests {
             assert_eq!(names.len(), 50);
         }
         assert_eq!(new_name(Layout::Nanobot, at, &from, 7, 0), "1772706600123_ann.msg.json");
-    }
-
-    #[test]
-    fn marking_as_read_keeps_every_other_field() {
-        let bytes = br#"{"z":1,"from":"a","read":false,"odd":{"b":1,"a":2}}"#;
-        let marked = marked_read(bytes).unwrap().unwrap();
-        let value: serde_json::Value = serde_json::from_slice(&marked).unwrap();
-        assert_eq!(value, serde_json::json!({"z":1,"from":"a","read":true,"odd":{"b":1,"a":2}}));
-        assert!(marked_read(&marked).unwrap().is_none());
     }
 }

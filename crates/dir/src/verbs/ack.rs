@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use amb_core::wire::chipset;
 use amb_core::{AgentName, MessageId, OfficeError, Receipt, Timestamp};
 
 use crate::files::durable;
@@ -145,7 +146,7 @@ impl AgentDir {
         self.shared.make_state(&self.me)?;
         let lock = self.shared.paths.state(&self.me).join("read.lock");
         let unread = || match open::bytes(path, message_file::LARGEST) {
-            Ok(bytes) => message_file::marked_read(&bytes).map_err(io::Error::other),
+            Ok(bytes) => chipset::marked_read(&bytes).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use amb_core::wire::chipset;
 use amb_core::{AgentName, Message, MessageId, OfficeError, Timestamp};
 
 use crate::files::durable;
@@ -98,7 +99,7 @@ impl OfficeState {
         let layout = self.paths.layout;
         let mut bytes = message_file::write(layout, message).map_err(OfficeError::internal)?;
         if message_file::is_rejected(message) && layout == Layout::Chipset {
-            bytes = message_file::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
+            bytes = chipset::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
         }
         let doing = "the message was not sent";
         let (at, from) = (message.sent_at, message.from.clone());
