@@ -17,12 +17,12 @@ const WOKEN: SignedDuration = SignedDuration::from_mins(30);
 /// The activity of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ActivityState>,
     hints: Notify,
 }
 
 #[derive(Debug, Default, Clone)]
-struct State {
+struct ActivityState {
     called_at: Option<Timestamp>,
     codex_thread: Option<String>,
     /// When the turn of the last call began, where the client reports it.
@@ -103,12 +103,12 @@ impl Activity {
         Duration::try_from(now.duration_since(rung)).unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ActivityState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl ActivityState {
     fn was_rung(&self, now: Timestamp) -> bool {
         self.ring.at.is_some_and(|rung| now < rung + WOKEN)
     }

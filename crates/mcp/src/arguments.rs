@@ -22,16 +22,16 @@ pub(crate) fn filled<'de, D: Deserializer<'de>>(de: D) -> Result<Option<String>,
 pub(crate) fn count<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum CountForm {
         Number(f64),
         Text(String),
     }
     let wrong = || serde::de::Error::custom("a count is a whole number from 0");
-    let number = match Option::<Form>::deserialize(de)? {
+    let number = match Option::<CountForm>::deserialize(de)? {
         None => return Ok(None),
-        Some(Form::Text(text)) if text.trim().is_empty() => return Ok(None),
-        Some(Form::Text(text)) => text.trim().parse().map_err(|_| wrong())?,
-        Some(Form::Number(number)) => number,
+        Some(CountForm::Text(text)) if text.trim().is_empty() => return Ok(None),
+        Some(CountForm::Text(text)) => text.trim().parse().map_err(|_| wrong())?,
+        Some(CountForm::Number(number)) => number,
     };
     if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
         return Err(wrong());
@@ -46,14 +46,14 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Sample {
+    struct TestArguments {
         #[serde(default, deserialize_with = "count")]
         limit: Option<u32>,
         #[serde(default, deserialize_with = "filled")]
         note: Option<String>,
     }
 
-    fn sample(json: Value) -> Result<Sample, OfficeError> {
+    fn sample(json: Value) -> Result<TestArguments, OfficeError> {
         parse(json.as_object().cloned())
     }
 

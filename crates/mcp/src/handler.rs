@@ -24,7 +24,7 @@ use crate::channel;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::McpOptions;
 use crate::resources::{self, Uri};
-use crate::seen::Seen;
+use crate::seen::ClientMemory;
 use crate::subscriptions::{self, Subscriptions};
 use crate::tools::{self, CallContext};
 use crate::watch::LogWatch;
@@ -44,9 +44,9 @@ pub(crate) struct Handler {
     options: Arc<McpOptions>,
     watch: LogWatch,
     /// What this client has been shown.
-    own: Arc<Seen>,
+    own: Arc<ClientMemory>,
     /// What all clients of the stateless protocol have been shown, together, since nothing tells them apart.
-    shared: Arc<Seen>,
+    shared: Arc<ClientMemory>,
     subscriptions: Arc<Subscriptions>,
     channel: bool,
     /// The client's name from its handshake.
@@ -56,7 +56,7 @@ pub(crate) struct Handler {
 impl Handler {
     /// For the one client of a pair of streams.
     pub(crate) fn single(mailbox: LazyMailbox, options: Arc<McpOptions>, watch: LogWatch) -> Self {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(ClientMemory::default());
         let channel = options.channel;
         Self::new(mailbox, options, watch, Arc::clone(&seen), seen, channel)
     }
@@ -66,7 +66,7 @@ impl Handler {
         mailbox: LazyMailbox,
         options: Arc<McpOptions>,
         watch: LogWatch,
-        shared: Arc<Seen>,
+        shared: Arc<ClientMemory>,
     ) -> Self {
         Self::new(mailbox, options, watch, Arc::default(), shared, false)
     }
@@ -75,8 +75,8 @@ impl Handler {
         mailbox: LazyMailbox,
         options: Arc<McpOptions>,
         watch: LogWatch,
-        own: Arc<Seen>,
-        shared: Arc<Seen>,
+        own: Arc<ClientMemory>,
+        shared: Arc<ClientMemory>,
         channel: bool,
     ) -> Self {
         Self {
@@ -91,12 +91,12 @@ impl Handler {
         }
     }
 
-    pub(crate) fn seen(&self) -> Arc<Seen> {
+    pub(crate) fn seen(&self) -> Arc<ClientMemory> {
         Arc::clone(&self.own)
     }
 
     /// Returns the office after finding this client's cursor; retries for this long.
-    async fn reach(&self, seen: &Seen, patience: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
+    async fn reach(&self, seen: &ClientMemory, patience: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
         let deadline = Instant::now() + patience;
         let mut backoff = tools::backoff();
         loop {
@@ -143,7 +143,7 @@ impl Handler {
         self.client.subscribe()
     }
 
-    fn seen_by(&self, context: &RequestContext<RoleServer>) -> Arc<Seen> {
+    fn seen_by(&self, context: &RequestContext<RoleServer>) -> Arc<ClientMemory> {
         Arc::clone(if is_stateless(context) { &self.shared } else { &self.own })
     }
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handler::Handler;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::{McpOptions, ServeError};
-use crate::seen::Seen;
+use crate::seen::ClientMemory;
 use crate::watch::LogWatch;
 
 /// The path of the endpoint.
@@ -42,7 +42,7 @@ pub async fn serve_http(
     let closing = CancellationToken::new();
     let _ends = closing.clone().drop_guard();
     let watch = LogWatch::new(mailbox.clone(), closing.clone());
-    let shared = Arc::new(Seen::default());
+    let shared = Arc::new(ClientMemory::default());
     shared.begin(&mailbox).await;
     let web = Arc::new(WebRules::new(address.ip(), &[], &options.allowed_origins));
     // Our own checks, the same for all our listeners, replace the library's.

@@ -21,10 +21,10 @@ type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Mailbox>>> + Send>>;
 /// need the office return an error until it is there.
 #[derive(Clone)]
 pub struct LazyMailbox {
-    inner: Arc<Inner>,
+    inner: Arc<MailboxCell>,
 }
 
-struct Inner {
+struct MailboxCell {
     open: Box<dyn Fn() -> Opening + Send + Sync>,
     taken: OnceCell<Arc<dyn Mailbox>>,
 }
@@ -36,7 +36,7 @@ impl LazyMailbox {
         F: Fn() -> O + Send + Sync + 'static,
         O: Future<Output = Result<Arc<dyn Mailbox>>> + Send + 'static,
     {
-        Self { inner: Arc::new(Inner { open: Box::new(move || Box::pin(open())), taken: OnceCell::new() }) }
+        Self { inner: Arc::new(MailboxCell { open: Box::new(move || Box::pin(open())), taken: OnceCell::new() }) }
     }
 
     /// Returns the mailbox, opened now if it was not before.

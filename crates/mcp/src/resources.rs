@@ -89,7 +89,7 @@ fn threads(office: &dyn Mailbox, mut inbox: Inbox) -> String {
     let threads = fits.take_while(|session| budget.takes(cost(session))).count();
     let left = inbox.sessions.len() - threads;
     let hint = format!("mailbox_check shows them, with skip={threads}");
-    show::inbox(&inbox, me, &show::Shown { skip: 0, threads, requests, left, hint: &hint })
+    show::inbox(&inbox, me, &show::InboxExcerpt { skip: 0, threads, requests, left, hint: &hint })
 }
 
 async fn thread(office: &dyn Mailbox, id: &SessionId) -> Result<String, OfficeError> {

@@ -19,7 +19,7 @@ const HEAD_START: Duration = Duration::from_millis(500);
 
 /// What is remembered about one client.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ClientMemory {
     ids: Mutex<Ids>,
     /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still reported.
     cursor: Mutex<Option<Cursor>>,
@@ -37,7 +37,7 @@ struct Ids {
     order: VecDeque<String>,
 }
 
-impl Seen {
+impl ClientMemory {
     /// Remembers an id; returns whether it was new.
     pub(crate) fn first_time(&self, id: &str) -> bool {
         let mut ids = lock(&self.ids);
@@ -103,7 +103,7 @@ impl Seen {
 }
 
 /// An open call of `mailbox_wait`.
-pub(crate) struct OpenWait<'a>(&'a Seen);
+pub(crate) struct OpenWait<'a>(&'a ClientMemory);
 
 impl Drop for OpenWait<'_> {
     fn drop(&mut self) {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_id_is_new_once() {
-        let seen = Seen::default();
+        let seen = ClientMemory::default();
         assert!(seen.first_time("a"));
         assert!(!seen.first_time("a"));
         assert!(seen.knows("a") && !seen.knows("b"));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_without_bound() {
-        let seen = Seen::default();
+        let seen = ClientMemory::default();
         for n in 0..CAPACITY * 2 {
             assert!(seen.first_time(&n.to_string()));
         }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_wait_counts_until_it_ends() {
-        let seen = Seen::default();
+        let seen = ClientMemory::default();
         let one = seen.wait_begins();
         assert!(seen.is_waiting());
         drop(one);

@@ -16,7 +16,7 @@ pub(crate) const MOST_SESSIONS: usize = 20;
 pub(crate) const MOST_REQUESTS: usize = 10;
 
 /// How much of an inbox a result shows.
-pub(crate) struct Shown<'h> {
+pub(crate) struct InboxExcerpt<'h> {
     /// Sessions that are skipped.
     pub(crate) skip: usize,
     pub(crate) threads: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Shown<'h> {
     pub(crate) hint: &'h str,
 }
 
-pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &Shown<'_>) -> String {
+pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &InboxExcerpt<'_>) -> String {
     let view = InboxView {
         preview_chars: PREVIEW_CHARS,
         skip_threads: shown.skip,

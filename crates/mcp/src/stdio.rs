@@ -49,7 +49,7 @@ where
     let (seen, client) = (handler.seen(), handler.client());
     seen.begin(&mailbox).await;
     let mut waking = None;
-    let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
+    let running = match handler.serve((EofReader { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
         // A client that connects and disconnects without a request is no failure.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -107,12 +107,12 @@ async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
 }
 
 /// A reader that signals the end of its stream, so that an open wait does not keep the process running.
-struct Watched<R> {
+struct EofReader<R> {
     read: R,
     closing: CancellationToken,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for EofReader<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -25,8 +25,8 @@ pub(crate) use wait::silent_office;
 use crate::answer::ToolAnswer;
 use crate::budget::TextBudget;
 use crate::peers::PeerNetwork;
-use crate::seen::Seen;
-use crate::words::Taken;
+use crate::seen::ClientMemory;
+use crate::words::TakenWords;
 
 /// The delays between attempts to reach the office: short, since a model waits.
 pub(crate) fn backoff() -> Backoff {
@@ -36,7 +36,7 @@ pub(crate) fn backoff() -> Backoff {
 /// The context of one tool call.
 pub(crate) struct CallContext {
     pub(crate) office: Arc<dyn Mailbox>,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ClientMemory>,
     pub(crate) peers: Option<Arc<dyn PeerNetwork>>,
     /// The client cancelled the call.
     pub(crate) over: CancellationToken,
@@ -49,13 +49,13 @@ pub(crate) struct CallContext {
 impl CallContext {
     /// Takes the messages of live peers. The caller shows them without awaiting anything in between, and a cancelled call takes
     /// none, so that none is lost.
-    fn words(&self, budget: &mut TextBudget) -> Taken {
+    fn words(&self, budget: &mut TextBudget) -> TakenWords {
         match &self.peers {
             Some(live) if !self.over.is_cancelled() && !self.closing.is_cancelled() => {
                 let words = live.words().take(budget);
-                Taken { words, left: live.words().len() }
+                TakenWords { words, left: live.words().len() }
             }
-            _ => Taken::default(),
+            _ => TakenWords::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::channel::CLAUDE_CODE;
 use crate::inbox;
 use crate::lazy_mailbox::LazyMailbox;
-use crate::seen::Seen;
+use crate::seen::ClientMemory;
 use crate::watch::LogWatch;
 
 /// The least time between two reads of the mailbox, however fast messages come.
@@ -74,7 +74,7 @@ impl WakeOptions {
 }
 
 /// The messages that wait.
-struct Look {
+struct InboxLook {
     waiting: Vec<WaitingMessage>,
     unread: u64,
     /// Unread messages that the client was shown.
@@ -85,7 +85,7 @@ struct Look {
 pub(crate) struct Waker {
     pub(crate) options: WakeOptions,
     pub(crate) mailbox: LazyMailbox,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ClientMemory>,
     pub(crate) watch: LogWatch,
     pub(crate) client: watch::Receiver<Option<String>>,
 }
@@ -101,7 +101,7 @@ impl Waker {
             () = self.watch.closing().cancelled() => return,
         }
         let closing = self.watch.closing().clone();
-        let mut session: Option<Session> = None;
+        let mut session: Option<ClientSession> = None;
         let mut last_look = Instant::now();
         let mut next = Some(Instant::now());
         loop {
@@ -136,12 +136,12 @@ impl Waker {
     }
 
     /// Reads the mailbox once and acts by the rules; returns when to read again.
-    async fn step(&mut self, session: &mut Option<Session>, began: Timestamp) -> Option<Instant> {
+    async fn step(&mut self, session: &mut Option<ClientSession>, began: Timestamp) -> Option<Instant> {
         let later = Some(Instant::now() + LOOK);
         let client = self.client.borrow().clone()?;
         let door = self.options.door(Some(&client), self.seen.activity.codex_thread());
         let Ok(office) = self.mailbox.office().await else { return later };
-        let current = match Session::of(session.take(), &client, door, &self.options, office) {
+        let current = match ClientSession::of(session.take(), &client, door, &self.options, office) {
             Ok(current) => session.insert(current),
             Err(error) => {
                 tracing::warn!(%error, "no wake-ups: the ledger cannot be kept");
@@ -166,7 +166,7 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// One session of the client.
-struct Session {
+struct ClientSession {
     key: SessionKey,
     /// The client's interface, if it has one.
     door: Option<Door>,
@@ -178,7 +178,7 @@ struct Session {
     gone_at: Option<Timestamp>,
 }
 
-impl Session {
+impl ClientSession {
     /// The client's current session: the one before, or another.
     fn of(
         before: Option<Self>,
@@ -238,7 +238,7 @@ impl Session {
         &mut self,
         options: &WakeOptions,
         office: &dyn Mailbox,
-        seen: &Seen,
+        seen: &ClientMemory,
         began: Timestamp,
     ) -> Result<Option<Instant>, OfficeError> {
         let before = self.bell.ledger().clone();
@@ -264,7 +264,7 @@ impl Session {
         &mut self,
         options: &WakeOptions,
         office: &dyn Mailbox,
-        seen: &Seen,
+        seen: &ClientMemory,
         began: Timestamp,
     ) -> Result<Option<Instant>, OfficeError> {
         let hooks = self.place.hooks(&self.key).unwrap_or_default();
@@ -340,7 +340,7 @@ impl Session {
         }
     }
 
-    async fn ring(&mut self, office: &dyn Mailbox, seen: &Seen, look: &Look, now: Timestamp) {
+    async fn ring(&mut self, office: &dyn Mailbox, seen: &ClientMemory, look: &InboxLook, now: Timestamp) {
         let Some(door) = &self.door else { return };
         self.bell.ringing(now, &look.waiting);
         if let Err(error) = self.save() {
@@ -387,11 +387,11 @@ fn without_door(client: &str) -> SessionKey {
 }
 
 /// The messages that may be rung for: unread, worth a ring, not shown to this client.
-async fn look(office: &dyn Mailbox, seen: &Seen, spent: &mut SpentCache) -> Result<Look, OfficeError> {
+async fn look(office: &dyn Mailbox, seen: &ClientMemory, spent: &mut SpentCache) -> Result<InboxLook, OfficeError> {
     let inbox = inbox::whole(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
     let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);
     let shown = shown.map(|mail| mail.id.clone()).collect();
     let waiting = amb_wake::unread(office, &inbox, spent, |mail| seen.knows(mail.id.as_str())).await?;
-    Ok(Look { waiting, unread: inbox.unread(), shown })
+    Ok(InboxLook { waiting, unread: inbox.unread(), shown })
 }

@@ -30,10 +30,10 @@ pub(crate) struct Change {
 /// Reads the log while anybody listens. Started once, on first use.
 #[derive(Clone)]
 pub(crate) struct LogWatch {
-    inner: Arc<Inner>,
+    inner: Arc<LogReader>,
 }
 
-struct Inner {
+struct LogReader {
     mailbox: LazyMailbox,
     changes: broadcast::Sender<Change>,
     /// Whether the reader has a cursor: from then on no change is missed.
@@ -46,7 +46,7 @@ impl LogWatch {
     pub(crate) fn new(mailbox: LazyMailbox, closing: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(BACKLOG);
         let ready = watch::Sender::new(false);
-        Self { inner: Arc::new(Inner { mailbox, changes, ready, started: AtomicBool::new(false), closing }) }
+        Self { inner: Arc::new(LogReader { mailbox, changes, ready, started: AtomicBool::new(false), closing }) }
     }
 
     /// Subscribes to changes from now on.
@@ -77,7 +77,7 @@ impl LogWatch {
     }
 }
 
-async fn run(inner: Arc<Inner>) {
+async fn run(inner: Arc<LogReader>) {
     let mut cursor = None;
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {

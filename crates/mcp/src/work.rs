@@ -63,11 +63,11 @@ impl WorkMail {
 
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    state: Mutex<State>,
+    state: Mutex<WorkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WorkState {
     /// In the order in which they became known.
     mails: VecDeque<WorkMail>,
     /// The recipient of the last message that was refused because of what the model is working on.
@@ -218,7 +218,7 @@ impl Work {
         state.mails.iter().rev().filter(|mail| !goes_back(mail) && !mail.ended).cloned().collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorkState> {
         self.state.lock()
     }
 }

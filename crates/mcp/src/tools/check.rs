@@ -11,14 +11,14 @@ use crate::arguments::{count, parse};
 use crate::budget::{TextBudget, size};
 use crate::inbox;
 use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
-use crate::seen::Seen;
+use crate::seen::ClientMemory;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
 use crate::view::{MessageShown, RequestShown, UNTRUSTED, line};
 use crate::words::WordShown;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct CheckArguments {
     #[serde(default)]
     unread_only: Option<bool>,
     #[serde(default, deserialize_with = "count")]
@@ -76,7 +76,7 @@ pub(super) fn is_zero(count: &usize) -> bool {
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Arguments { unread_only, skip } = parse(arguments)?;
+    let CheckArguments { unread_only, skip } = parse(arguments)?;
     let mut inbox = inbox::whole(&*call.office, unread_only.unwrap_or(false)).await?;
     let unread = inbox.unread();
     let me = call.office.me();
@@ -100,7 +100,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     let next_skip = skip + sessions.len();
     let left = inbox.sessions.len() - next_skip;
     let hint = format!("call mailbox_check with skip={next_skip}");
-    let shown = show::Shown { skip, threads: sessions.len(), requests, left, hint: &hint };
+    let shown = show::InboxExcerpt { skip, threads: sessions.len(), requests, left, hint: &hint };
     let mut text = words.text() + &show::inbox(&inbox, me, &shown);
     if inbox.next.is_some() {
         text.push_str(MORE_BEHIND);
@@ -145,7 +145,7 @@ impl SessionShown {
 }
 
 /// Whether the caller has neither read nor been shown this message.
-pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &Seen) -> bool {
+pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &ClientMemory) -> bool {
     message.sender_name != *me && !message.is_read && !seen.knows(message.id.as_str())
 }
 

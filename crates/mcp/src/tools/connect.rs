@@ -12,7 +12,7 @@ use crate::schema::{answer, arguments, hint, short, text};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Connect {
+struct ConnectArguments {
     target_agent_name: String,
     #[serde(default, deserialize_with = "filled")]
     message: Option<String>,
@@ -20,7 +20,7 @@ struct Connect {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Approve {
+struct ApproveArguments {
     code: String,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn approve_tool() -> Tool {
 }
 
 pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Connect { target_agent_name, message } = parse(arguments)?;
+    let ConnectArguments { target_agent_name, message } = parse(arguments)?;
     let target = target_agent_name.trim().parse()?;
     if let Some(chars) = message.as_ref().map(|intro| intro.chars().count()).filter(|chars| *chars > MAX_INTRO_CHARS) {
         return Err(OfficeError::invalid(format!("message has {chars} characters, at most {MAX_INTRO_CHARS}")));
@@ -60,7 +60,7 @@ pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -
 }
 
 pub(super) async fn approve(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Approve { code } = parse(arguments)?;
+    let ApproveArguments { code } = parse(arguments)?;
     let code = code.trim();
     if code.is_empty() {
         return Err(OfficeError::invalid("code is empty; ask your user for the one the other side passed on"));

@@ -53,13 +53,13 @@ pub(super) fn send_tool() -> Tool {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListArguments {
+struct PeerListArguments {
     #[serde(default, deserialize_with = "count")]
     skip: Option<u32>,
 }
 
 #[derive(Serialize)]
-struct Peers {
+struct PeersShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     peers: Vec<PeerListing>,
@@ -71,7 +71,7 @@ struct Peers {
 }
 
 pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let ListArguments { skip } = parse(arguments)?;
+    let PeerListArguments { skip } = parse(arguments)?;
     let (mut all, mut note) = match &call.peers {
         Some(live) => with_live(call, &**live).await?,
         None => (office_peers(call).await?, None),
@@ -106,7 +106,7 @@ pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) 
     }
     let notes: Vec<_> = (!peers.is_empty()).then(|| UNTRUSTED.to_owned()).into_iter().chain(note).collect();
     let note = (!notes.is_empty()).then(|| notes.join(" "));
-    ToolAnswer::new(text, &Peers { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
+    ToolAnswer::new(text, &PeersShown { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
 }
 
 /// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
@@ -182,7 +182,7 @@ fn short(description: &str) -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SendArguments {
+struct PeerSendArguments {
     #[serde(default, deserialize_with = "filled")]
     to: Option<String>,
     #[serde(default)]
@@ -192,7 +192,7 @@ struct SendArguments {
 }
 
 pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let SendArguments { to, message, correlation_id } = parse(arguments)?;
+    let PeerSendArguments { to, message, correlation_id } = parse(arguments)?;
     let to = to.ok_or_else(|| OfficeError::invalid("`to` is required: the agent_id of a peer, see list_peers"))?;
     let to = to.trim();
     if to == call.office.me().as_str() {

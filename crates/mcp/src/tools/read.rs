@@ -24,7 +24,7 @@ const USUAL: u32 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadArguments {
     #[serde(default, deserialize_with = "filled")]
     session_id: Option<String>,
     #[serde(default, deserialize_with = "count")]
@@ -55,7 +55,7 @@ pub(super) fn tool() -> Tool {
 }
 
 #[derive(Serialize)]
-struct Read {
+struct ReadShown {
     note: &'static str,
     session_id: SessionId,
     subject: String,
@@ -72,7 +72,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Arguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
+    let ReadArguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
     if let Some(id) = message_id {
         return read_on(call, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
     }
@@ -240,7 +240,7 @@ fn told(
         let more_chars = lacking(&message.id);
         MessageShown { truncated: more_chars > 0, more_chars, ..MessageShown::full(message, call.office.me()) }
     };
-    let read = Read {
+    let read = ReadShown {
         note: UNTRUSTED,
         session_id: history.session_id.clone(),
         subject: line(&history.subject),

@@ -17,7 +17,7 @@ use crate::view::{UNTRUSTED, line, note};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SendArguments {
     to: String,
     #[serde(default, deserialize_with = "filled")]
     subject: Option<String>,
@@ -83,7 +83,7 @@ fn hint_flag(description: &str) -> Value {
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let args: Arguments = parse(arguments)?;
+    let args: SendArguments = parse(arguments)?;
     let named = args.session_id.is_some() || args.reply_to.is_some();
     if args.subject.is_none() && !named {
         return Err(OfficeError::invalid(

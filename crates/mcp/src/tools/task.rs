@@ -17,7 +17,7 @@ use crate::view::{UNTRUSTED, line, note};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum TaskAction {
     List,
     Accept,
     Reject,
@@ -29,8 +29,8 @@ enum Action {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
-    action: Action,
+struct TaskArguments {
+    action: TaskAction,
     #[serde(default, deserialize_with = "filled")]
     task_id: Option<String>,
     #[serde(default, deserialize_with = "filled")]
@@ -53,7 +53,7 @@ pub(super) fn tool() -> Tool {
 }
 
 #[derive(Serialize)]
-struct Tasks {
+struct TasksShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
     tasks: Vec<TaskShown>,
@@ -61,7 +61,7 @@ struct Tasks {
     more_tasks: usize,
 }
 
-impl Tasks {
+impl TasksShown {
     fn of(tasks: Vec<TaskShown>, more_tasks: usize) -> Self {
         Self { note: (!tasks.is_empty()).then_some(UNTRUSTED), tasks, more_tasks }
     }
@@ -108,14 +108,14 @@ impl TaskShown {
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Arguments { action, task_id, note } = parse(arguments)?;
+    let TaskArguments { action, task_id, note } = parse(arguments)?;
     let state = match action {
-        Action::List => return list_open(call).await,
-        Action::Accept => TaskState::Accepted,
-        Action::Reject => TaskState::Rejected,
-        Action::Working => TaskState::Working,
-        Action::Done => TaskState::Completed,
-        Action::Fail => TaskState::Failed,
+        TaskAction::List => return list_open(call).await,
+        TaskAction::Accept => TaskState::Accepted,
+        TaskAction::Reject => TaskState::Rejected,
+        TaskAction::Working => TaskState::Working,
+        TaskAction::Done => TaskState::Completed,
+        TaskAction::Fail => TaskState::Failed,
     };
     let id = task_id
         .ok_or_else(|| OfficeError::invalid("task_id is missing; mailbox_task with action list names the open ones"))?;
@@ -127,7 +127,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         call.seen.work.ended(&task.id, &task.message_id);
     }
     let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
-    ToolAnswer::new(text, &Tasks::of(vec![TaskShown::of(&task, call.office.me())], 0))
+    ToolAnswer::new(text, &TasksShown::of(vec![TaskShown::of(&task, call.office.me())], 0))
 }
 
 async fn list_open(call: &CallContext) -> Result<ToolAnswer, OfficeError> {
@@ -149,5 +149,5 @@ async fn list_open(call: &CallContext) -> Result<ToolAnswer, OfficeError> {
     if more > 0 {
         text.push_str(&format!("And {more} older tasks, not shown until newer ones have ended.\n"));
     }
-    ToolAnswer::new(text, &Tasks::of(tasks, more))
+    ToolAnswer::new(text, &TasksShown::of(tasks, more))
 }

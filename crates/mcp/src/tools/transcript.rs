@@ -25,7 +25,7 @@ const MOST_SKIPPED: u32 = MAX_TRANSCRIPT_LINES as u32 - MOST;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct RecentArguments {
     key: String,
     #[serde(default, deserialize_with = "filled")]
     owner: Option<String>,
@@ -117,7 +117,7 @@ pub(super) async fn append(call: &CallContext, arguments: Option<JsonObject>) ->
 }
 
 #[derive(Serialize)]
-struct Recent {
+struct TranscriptShown {
     note: &'static str,
     lines: Vec<LineShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ impl LineShown {
 }
 
 pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let Arguments { key, owner, limit, skip, offset } = parse(arguments)?;
+    let RecentArguments { key, owner, limit, skip, offset } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     let within = |name: &str, value: Option<u32>, usual: u32, least: u32, most: u32| match value.unwrap_or(usual) {
         value if (least..=most).contains(&value) => Ok(value as usize),
@@ -191,7 +191,7 @@ pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) ->
     let newest = lines.len().saturating_sub(1);
     let cut = |at: usize| if at == newest { more.chars.unwrap_or(0) } else { 0 };
     let lines = lines.iter().enumerate().map(|(at, said)| LineShown::of(said, cut(at))).collect();
-    ToolAnswer::new(text, &Recent { note: UNTRUSTED, lines, next: (!next.is_empty()).then(|| next.join(" ")) })
+    ToolAnswer::new(text, &TranscriptShown { note: UNTRUSTED, lines, next: (!next.is_empty()).then(|| next.join(" ")) })
 }
 
 /// What did not fit.

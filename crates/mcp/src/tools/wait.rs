@@ -33,14 +33,14 @@ const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct WaitArguments {
     #[serde(default, deserialize_with = "count")]
     timeout_seconds: Option<u32>,
 }
 
 /// How long a call with these arguments waits.
 pub(super) fn patience(arguments: Option<&JsonObject>) -> Result<Duration, OfficeError> {
-    let Arguments { timeout_seconds } = parse(arguments.cloned())?;
+    let WaitArguments { timeout_seconds } = parse(arguments.cloned())?;
     let seconds = timeout_seconds.unwrap_or(USUAL);
     if seconds > LONGEST {
         return Err(OfficeError::invalid(format!(
@@ -78,7 +78,7 @@ struct Waited {
     #[serde(skip_serializing_if = "is_zero")]
     more_sessions: usize,
     pending_connections: Vec<RequestShown>,
-    news: Vec<News>,
+    news: Vec<WaitEvent>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,18 +90,20 @@ struct Waited {
 /// An event that is not a message.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum News {
+enum WaitEvent {
     ConnectionApproved { agent: AgentName },
     ConnectionChanged { agent: AgentName, status: &'static str },
     TaskOverdue { task_id: TaskId },
 }
 
-impl News {
+impl WaitEvent {
     fn sentence(&self) -> String {
         match self {
-            News::ConnectionApproved { agent } => format!("{agent} approved your request: you can write to it now."),
-            News::ConnectionChanged { agent, status } => format!("Your connection with {agent} is now {status}."),
-            News::TaskOverdue { task_id } => format!("Task {task_id} is past its deadline."),
+            WaitEvent::ConnectionApproved { agent } => {
+                format!("{agent} approved your request: you can write to it now.")
+            }
+            WaitEvent::ConnectionChanged { agent, status } => format!("Your connection with {agent} is now {status}."),
+            WaitEvent::TaskOverdue { task_id } => format!("Task {task_id} is past its deadline."),
         }
     }
 }
@@ -195,7 +197,7 @@ async fn spoken_to(words: Option<&Arc<Words>>) {
 
 /// Reads what the caller has not been shown. The cursor is taken before the inbox is read, so that nothing is missed between the
 /// two.
-async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
+async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<WaitEvent>) -> Result<(), OfficeError> {
     let (more, cursor) = since_last_time(call).await?;
     let mut now = inbox::whole(&*call.office, true).await?;
     let me = call.office.me();
@@ -218,7 +220,7 @@ async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Re
 
 /// The events besides messages since the last wait, and the end of the log. Messages are left to the inbox, which knows what has
 /// been read meanwhile.
-async fn since_last_time(call: &CallContext) -> Result<(Vec<News>, Cursor), OfficeError> {
+async fn since_last_time(call: &CallContext) -> Result<(Vec<WaitEvent>, Cursor), OfficeError> {
     let mut news = Vec::new();
     let mut cursor = call.seen.cursor();
     loop {
@@ -237,13 +239,13 @@ async fn since_last_time(call: &CallContext) -> Result<(Vec<News>, Cursor), Offi
     }
 }
 
-fn news_of(event: Event) -> Option<News> {
+fn news_of(event: Event) -> Option<WaitEvent> {
     match event {
-        Event::ConnectionApproved { connected_agent, .. } => Some(News::ConnectionApproved { agent: connected_agent }),
+        Event::ConnectionApproved { connected_agent, .. } => Some(WaitEvent::ConnectionApproved { agent: connected_agent }),
         Event::ConnectionChanged { agent, status, .. } => {
-            Some(News::ConnectionChanged { agent, status: status.as_str() })
+            Some(WaitEvent::ConnectionChanged { agent, status: status.as_str() })
         }
-        Event::TaskOverdue { task } => Some(News::TaskOverdue { task_id: task.id }),
+        Event::TaskOverdue { task } => Some(WaitEvent::TaskOverdue { task_id: task.id }),
         // The household's members are seen where they matter: in the list of agents, and in the error of a refused send.
         Event::NewMessage(_)
         | Event::ConnectionRequest { .. }
@@ -256,7 +258,7 @@ fn news_of(event: Event) -> Option<News> {
 }
 
 /// Builds a result of what fits, and remembers that it was shown.
-fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<ToolAnswer, OfficeError> {
+fn told(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Result<ToolAnswer, OfficeError> {
     let me = call.office.me();
     let unread = inbox.unread();
     let mut budget = TextBudget::new();
@@ -287,7 +289,7 @@ fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<ToolAns
     }
     text.push_str(&words.text());
     if mail {
-        let shown = show::Shown { skip: 0, threads, requests, left, hint: "call mailbox_wait again" };
+        let shown = show::InboxExcerpt { skip: 0, threads, requests, left, hint: "call mailbox_wait again" };
         text.push_str(&show::inbox(&inbox, me, &shown));
     }
     let timed_out = text.is_empty();
