@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::error::{BridgeError, Stop};
 use crate::ledger::Ledger;
 use crate::options::{BridgeOptions, Conversations};
-use crate::queue::{HeldMessage, Queue};
+use crate::queue::{HeldMessage, MessageQueue};
 use crate::requests::Requests;
 use crate::runtime::{Runtime, Trouble, TurnError};
 use crate::status::{BridgeStatus, RuntimeState};
@@ -41,10 +41,10 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// One agent's bridge to one runtime.
 pub struct Bridge {
     shared: Arc<BridgeContext>,
-    queue: Queue,
-    turns: JoinSet<Ended>,
+    queue: MessageQueue,
+    turns: JoinSet<EndedTurn>,
     /// Turns that ended and are not processed yet.
-    ended: Vec<Ended>,
+    ended: Vec<EndedTurn>,
     cursor: Option<Cursor>,
     announced: Announced,
     /// Whether the ledger entries of an earlier process have been taken up.
@@ -93,14 +93,14 @@ impl Announced {
 }
 
 /// What a turn was for.
-enum Work {
+enum TurnSubject {
     Mail(Box<HeldMessage>),
     Requests(Vec<Request>),
 }
 
 /// A turn that ended.
-struct Ended {
-    work: Work,
+struct EndedTurn {
+    work: TurnSubject,
     conversation: String,
     stop: Option<Stop>,
 }
@@ -109,7 +109,7 @@ impl Bridge {
     /// Creates a bridge; [`run`](Self::run) starts it.
     pub fn new(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: BridgeOptions) -> Self {
         let status = Mutex::new(BridgeStatus::new(office.me().clone(), office.describe(), runtime.describe()));
-        let queue = Queue::new(options.hold_session);
+        let queue = MessageQueue::new(options.hold_session);
         Self {
             shared: Arc::new(BridgeContext { office, runtime, ledger, options, status }),
             queue,
@@ -270,7 +270,7 @@ impl Bridge {
         let shared = Arc::clone(&self.shared);
         self.turns.spawn(async move {
             let stop = shared.see_to(&held).await.err();
-            Ended { conversation: held.conversation.clone(), work: Work::Mail(Box::new(held)), stop }
+            EndedTurn { conversation: held.conversation.clone(), work: TurnSubject::Mail(Box::new(held)), stop }
         });
     }
 
@@ -301,7 +301,7 @@ impl Bridge {
         let (shared, failures) = (Arc::clone(&self.shared), self.requests.failures());
         self.turns.spawn(async move {
             let stop = shared.tell_requests(&new, &conversation, failures).await.err().map(Stop::Pause);
-            Ended { work: Work::Requests(new), conversation, stop }
+            EndedTurn { work: TurnSubject::Requests(new), conversation, stop }
         });
         Ok(())
     }
@@ -314,8 +314,8 @@ impl Bridge {
         for ended in std::mem::take(&mut self.ended) {
             self.queue.end(&ended.conversation);
             let seen = match ended.work {
-                Work::Mail(held) => self.mail_ended(*held, ended.stop).await,
-                Work::Requests(asking) => self.requests_ended(&asking, ended.stop).await,
+                TurnSubject::Mail(held) => self.mail_ended(*held, ended.stop).await,
+                TurnSubject::Requests(asking) => self.requests_ended(&asking, ended.stop).await,
             };
             // Every one must be processed, or its message would stay claimed for ever.
             if let Err(error) = seen {
@@ -449,7 +449,7 @@ impl BridgeContext {
 }
 
 /// Returns the result of a turn's task. A panic there ends the bridge, as a crash would.
-fn unwind(ended: Result<Ended, JoinError>) -> Ended {
+fn unwind(ended: Result<EndedTurn, JoinError>) -> EndedTurn {
     match ended {
         Ok(ended) => ended,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -72,11 +72,11 @@ pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -
     let Some(program) = command.first() else { return Err(unreachable("no command was given".into())) };
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     match find(program, path) {
-        Found::Runnable => Ok(()),
-        Found::NotExecutable(path) => {
+        ProgramLookup::Runnable => Ok(()),
+        ProgramLookup::NotExecutable(path) => {
             Err(unreachable(format!("{} is not executable; `chmod +x` makes it so", path.display())))
         }
-        Found::Nowhere => Err(unreachable(format!(
+        ProgramLookup::Nowhere => Err(unreachable(format!(
             "there is no command {program}; give its whole path, or put it into a directory of the PATH"
         ))),
     }
@@ -137,7 +137,7 @@ impl Runtime for Exec {
             );
             return Err(TurnError::new(Trouble::Timeout, detail));
         };
-        let Ended { status, out, err } = ended.map_err(|error| failed(format!("the command: {error}")))?;
+        let CommandOutput { status, out, err } = ended.map_err(|error| failed(format!("the command: {error}")))?;
         if !status.success() {
             return Err(failed(format!("the command ended with {status}: {}", tail(&err.bytes))));
         }
@@ -169,14 +169,14 @@ impl Exec {
     }
 }
 
-enum Found {
+enum ProgramLookup {
     Runnable,
     NotExecutable(PathBuf),
     Nowhere,
 }
 
 /// Finds a program in `PATH`, as a shell would.
-fn find(program: &str, path: Option<&OsStr>) -> Found {
+fn find(program: &str, path: Option<&OsStr>) -> ProgramLookup {
     let places: Vec<PathBuf> = match program.contains('/') {
         true => vec![PathBuf::from(program)],
         false => {
@@ -184,11 +184,11 @@ fn find(program: &str, path: Option<&OsStr>) -> Found {
             std::env::split_paths(path).map(|directory| directory.join(program)).collect()
         }
     };
-    let mut found = Found::Nowhere;
+    let mut found = ProgramLookup::Nowhere;
     for place in places {
         match fs_err::metadata(&place) {
-            Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => return Found::Runnable,
-            Ok(about) if about.is_file() => found = Found::NotExecutable(place),
+            Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => return ProgramLookup::Runnable,
+            Ok(about) if about.is_file() => found = ProgramLookup::NotExecutable(place),
             _ => {}
         }
     }
@@ -210,7 +210,7 @@ fn environment(mail: &Message) -> Vec<(&'static str, String)> {
     all
 }
 
-struct Ended {
+struct CommandOutput {
     status: ExitStatus,
     out: Printed,
     err: Printed,
@@ -224,7 +224,7 @@ struct Printed {
 }
 
 /// Writes stdin and reads both outputs at the same time, so that no full pipe can block either side.
-async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
+async fn converse(child: &mut Child, input: String) -> std::io::Result<CommandOutput> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (mut out, mut err) = (Printed::default(), Printed::default());
     let mut talk = Box::pin(async {
@@ -251,7 +251,7 @@ async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
         }
     };
     drop(talk);
-    Ok(Ended { status, out, err })
+    Ok(CommandOutput { status, out, err })
 }
 
 async fn read(pipe: Option<impl AsyncRead + Unpin>, printed: &mut Printed) -> std::io::Result<()> {

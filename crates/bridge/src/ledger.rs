@@ -55,7 +55,7 @@ pub struct DeadLetter {
 
 /// The runtime's conversation for a session.
 #[derive(Debug, Serialize, Deserialize)]
-struct Conversation {
+struct SessionConversation {
     session: SessionId,
     key: String,
     /// The first message of the session: its prompt shows the subject.
@@ -187,10 +187,10 @@ impl Ledger {
         make: impl FnOnce() -> String,
     ) -> io::Result<(String, bool)> {
         let path = self.place("sessions", session.as_str());
-        if let Some(known) = file::read::<Conversation>(&path)? {
+        if let Some(known) = file::read::<SessionConversation>(&path)? {
             return Ok((known.key, known.first != *mail));
         }
-        let made = Conversation { session: session.clone(), key: make(), first: mail.clone() };
+        let made = SessionConversation { session: session.clone(), key: make(), first: mail.clone() };
         file::write(&path, &made, Sync::Later)?;
         Ok((made.key, false))
     }

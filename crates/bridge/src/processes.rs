@@ -22,16 +22,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A run as it is written down.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct RunRecord {
     /// The value of [`MARK`].
     run: String,
     /// The process that leads the group, once it is known.
-    leader: Option<Process>,
+    leader: Option<RunProcess>,
 }
 
 /// A process that cannot be taken for a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Process {
+struct RunProcess {
     pid: u32,
     /// In clock ticks since the machine was started.
     began: u64,
@@ -62,13 +62,13 @@ impl CommandRun {
     /// The command has begun: this process leads its group.
     pub(crate) fn began(&mut self, pid: Option<u32>) -> std::io::Result<()> {
         self.group = pid;
-        let leader = pid.and_then(|pid| Some(Process { pid, began: stat(pid)?.began }));
+        let leader = pid.and_then(|pid| Some(RunProcess { pid, began: stat(pid)?.began }));
         self.note(leader)
     }
 
-    fn note(&self, leader: Option<Process>) -> std::io::Result<()> {
+    fn note(&self, leader: Option<RunProcess>) -> std::io::Result<()> {
         match &self.place {
-            Some(place) => file::write(place, &Record { run: self.id.clone(), leader }, Sync::Later),
+            Some(place) => file::write(place, &RunRecord { run: self.id.clone(), leader }, Sync::Later),
             None => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ impl Drop for CommandRun {
 
 /// Ends everything that runs of a bridge that was killed have left. Returns how many processes that were.
 pub(crate) async fn end_leftovers(records: &Path) -> std::io::Result<usize> {
-    let left: Vec<Record> = file::read_all(records)?;
+    let left: Vec<RunRecord> = file::read_all(records)?;
     let mut ended = Vec::new();
     for record in &left {
         ended.extend(end(record));
@@ -105,7 +105,7 @@ pub(crate) async fn end_leftovers(records: &Path) -> std::io::Result<usize> {
 }
 
 /// Kills what there is of a run.
-fn end(record: &Record) -> Vec<Process> {
+fn end(record: &RunRecord) -> Vec<RunProcess> {
     let mark = format!("{MARK}={}", record.run);
     let leader = record.leader.filter(is_alive);
     let mut killed = Vec::new();
@@ -120,7 +120,7 @@ fn end(record: &Record) -> Vec<Process> {
         {
             tracing::debug!(%error, process, "it had ended");
         }
-        killed.push(Process { pid: process, began: found.began });
+        killed.push(RunProcess { pid: process, began: found.began });
     }
     if let Some(leader) = leader.and_then(|leader| pid(leader.pid)) {
         // What was started while the list was read.
@@ -150,21 +150,21 @@ fn has_mark(process: u32, mark: &str) -> bool {
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()))
 }
 
-fn is_alive(process: &Process) -> bool {
+fn is_alive(process: &RunProcess) -> bool {
     stat(process.pid).is_some_and(|found| found.began == process.began && !found.is_zombie)
 }
 
-struct Stat {
+struct RunStat {
     group: u32,
     began: u64,
     is_zombie: bool,
 }
 
-fn stat(process: u32) -> Option<Stat> {
+fn stat(process: u32) -> Option<RunStat> {
     let line = fs_err::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, may hold anything. After it: state, parent, group, …; the 20th is the start.
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Stat {
+    Some(RunStat {
         group: fields.get(2)?.parse().ok()?,
         began: fields.get(19)?.parse().ok()?,
         is_zombie: fields.first() == Some(&"Z"),

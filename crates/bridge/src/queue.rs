@@ -32,24 +32,24 @@ pub(crate) struct HeldMessage {
 
 /// A running turn.
 #[derive(Debug)]
-struct Running {
+struct RunningTurn {
     conversation: String,
     /// The message, unless the turn is about connection requests; and whether it is claimed.
     mail: Option<(MessageId, bool)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct MessageQueue {
     /// Messages that failed, and when they are retried.
     waiting: Vec<(Instant, HeldMessage)>,
     /// Messages that wait for their turn: those of one session as they were sent, sessions as they came.
     parked: VecDeque<HeldMessage>,
-    running: Vec<Running>,
+    running: Vec<RunningTurn>,
     /// How long a message that failed holds back the rest of its session.
     hold: Duration,
 }
 
-impl Queue {
+impl MessageQueue {
     pub(crate) fn new(hold: Duration) -> Self {
         Self { waiting: Vec::new(), parked: VecDeque::new(), running: Vec::new(), hold }
     }
@@ -105,7 +105,7 @@ impl Queue {
 
     pub(crate) fn begin(&mut self, conversation: &str, mail: Option<&HeldMessage>) {
         let mail = mail.map(|held| (held.mail.id.clone(), held.until.is_some()));
-        self.running.push(Running { conversation: conversation.to_owned(), mail });
+        self.running.push(RunningTurn { conversation: conversation.to_owned(), mail });
     }
 
     pub(crate) fn end(&mut self, conversation: &str) {
@@ -187,13 +187,13 @@ mod tests {
         HeldMessage { mail, until: None, session, conversation: "one".into(), is_later: false, holds_until: None }
     }
 
-    fn order(queue: &mut Queue) -> Vec<String> {
+    fn order(queue: &mut MessageQueue) -> Vec<String> {
         std::iter::from_fn(|| queue.next(Instant::now())).map(|held| held.mail.id.to_string()).collect()
     }
 
     #[test]
     fn urgent_mail_overtakes_other_sessions_and_never_its_own() {
-        let mut queue = Queue::new(HOUR);
+        let mut queue = MessageQueue::new(HOUR);
         queue.park(held("other", "session-1", 1, Priority::Normal));
         queue.park(held("urgent", "session-2", 4, Priority::Urgent));
         queue.park(held("first", "session-2", 2, Priority::Normal));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_mail_that_failed_holds_back_its_own_session_for_a_bounded_time() {
-        let mut queue = Queue::new(HOUR);
+        let mut queue = MessageQueue::new(HOUR);
         let now = Instant::now();
         queue.wait(now + HOUR * 2, held("failed", "session-1", 1, Priority::Normal));
         queue.park(held("behind", "session-1", 2, Priority::Urgent));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_hold_that_ends_between_looking_and_waiting_is_not_missed() {
-        let mut queue = Queue::new(Duration::ZERO);
+        let mut queue = MessageQueue::new(Duration::ZERO);
         let before = Instant::now();
         queue.wait(before + HOUR, held("failed", "session-1", 1, Priority::Normal));
         queue.park(held("behind", "session-1", 2, Priority::Normal));

@@ -65,13 +65,13 @@ pub struct BridgeStatus {
 fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<MessageId>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum OneOrMany {
         Many(Vec<MessageId>),
         One(Option<MessageId>),
     }
-    Ok(match Form::deserialize(from)? {
-        Form::Many(ids) => ids,
-        Form::One(id) => id.into_iter().collect(),
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::Many(ids) => ids,
+        OneOrMany::One(id) => id.into_iter().collect(),
     })
 }
 

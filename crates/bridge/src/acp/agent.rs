@@ -51,7 +51,7 @@ pub(super) enum CallError {
 
 /// A running agent. Dropping it kills its process and everything that the process started.
 pub(super) struct AcpAgent {
-    shared: Arc<Shared>,
+    shared: Arc<AgentConnection>,
     reading: AbortHandle,
     writing: AbortHandle,
     run: Mutex<Option<CommandRun>>,
@@ -67,16 +67,16 @@ pub(super) struct AcpSession {
     pub(super) used: tokio::time::Instant,
 }
 
-struct Shared {
+struct AgentConnection {
     /// Lines for the agent's stdin, written by a task of their own: if one task read and wrote, an agent that prints while it is
     /// written to would deadlock with this process.
     lines: mpsc::Sender<Vec<u8>>,
-    state: Mutex<State>,
+    state: Mutex<AgentState>,
     permissions: Permissions,
 }
 
 #[derive(Default)]
-struct State {
+struct AgentState {
     /// Requests that wait for a response: at most one for each running turn.
     pending: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
     /// The answers being collected, by session.
@@ -110,7 +110,7 @@ impl AcpAgent {
             return Err("the agent has no pipes".into());
         };
         let (lines, unwritten) = mpsc::channel(MAX_UNWRITTEN);
-        let shared = Arc::new(Shared { lines, state: Mutex::default(), permissions });
+        let shared = Arc::new(AgentConnection { lines, state: Mutex::default(), permissions });
         // The writer ends with the last sender, which is in `shared`, so it must not hold a strong reference to that.
         let writing = tokio::spawn(write(stdin, unwritten, Arc::downgrade(&shared))).abort_handle();
         let reading = tokio::spawn(Arc::clone(&shared).read(child, stdout, stderr)).abort_handle();
@@ -204,7 +204,7 @@ impl Drop for AcpAgent {
 pub(super) struct PendingRequest {
     id: u64,
     told: oneshot::Receiver<Result<Value, RpcError>>,
-    shared: Arc<Shared>,
+    shared: Arc<AgentConnection>,
 }
 
 impl PendingRequest {
@@ -227,8 +227,8 @@ impl Drop for PendingRequest {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl AgentConnection {
+    fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock()
     }
 
@@ -361,7 +361,7 @@ fn line_of(message: &Value) -> Vec<u8> {
 }
 
 /// Writes lines to the agent's stdin in order, until all senders are gone or the agent reads no more.
-async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>, shared: Weak<Shared>) {
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>, shared: Weak<AgentConnection>) {
     while let Some(line) = lines.recv().await {
         let writing = async {
             stdin.write_all(&line).await?;

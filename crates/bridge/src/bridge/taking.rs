@@ -12,7 +12,7 @@ use crate::error::{BridgeError, is_lasting};
 use crate::queue::{HeldMessage, MAX_HELD};
 
 /// What the order of messages depends on.
-struct Claimed {
+struct ClaimOrder {
     priority: Priority,
     sent_at: Timestamp,
 }
@@ -94,7 +94,7 @@ impl Bridge {
     }
 
     /// Claims and holds one more message; returns what its order depends on. `None` where there is none, or enough are held.
-    async fn claim(&mut self, urgent_first: bool) -> Result<Option<Claimed>, BridgeError> {
+    async fn claim(&mut self, urgent_first: bool) -> Result<Option<ClaimOrder>, BridgeError> {
         let lease = self.shared.options.lease();
         while self.queue.len() < MAX_HELD {
             let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
@@ -109,7 +109,7 @@ impl Bridge {
             entry.claimed_until = Some(until);
             self.shared.ledger.note(&entry)?;
             self.queue.forget(&mail.id);
-            let claimed = Claimed { priority: mail.priority, sent_at: mail.sent_at };
+            let claimed = ClaimOrder { priority: mail.priority, sent_at: mail.sent_at };
             let held = self.shared.hold(mail, Some(until))?;
             match self.due(&entry) {
                 later if later > Instant::now() => self.queue.wait(later, held),

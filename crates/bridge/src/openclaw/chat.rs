@@ -15,11 +15,11 @@ struct Completion {
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Said,
+    message: ChatMessage,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ChatMessage {
     content: Option<String>,
 }
 

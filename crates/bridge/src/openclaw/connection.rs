@@ -18,7 +18,7 @@ const PROTOCOL: u32 = 4;
 
 /// A frame from the gateway.
 #[derive(Deserialize)]
-struct Frame {
+struct GatewayFrame {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -153,7 +153,7 @@ impl GatewayConnection {
         let _ = self.socket.close(None).await;
     }
 
-    async fn frame(&mut self, deadline: Instant) -> Result<Frame, TurnError> {
+    async fn frame(&mut self, deadline: Instant) -> Result<GatewayFrame, TurnError> {
         let lost = |why: &str| TurnError::new(Trouble::Lost, format!("the gateway closed the line{why}"));
         loop {
             let next = timeout_at(deadline, self.socket.next()).await;
