@@ -35,7 +35,7 @@ pub enum AppServerError {
 /// Starts a turn, or adds to the running one. A thread that is not loaded is loaded first.
 pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), AppServerError> {
     let exchange = async {
-        let mut session = Session::open(socket).await?;
+        let mut session = AppServerSession::open(socket).await?;
         if session.status(thread).await? == "notLoaded" {
             session.call("thread/resume", json!({"threadId": thread})).await?;
         }
@@ -47,16 +47,16 @@ pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), A
 
 /// The status of a thread: `idle`, `active`, `notLoaded`.
 pub async fn thread_status(socket: &Path, thread: &str) -> Result<String, AppServerError> {
-    let exchange = async { Session::open(socket).await?.status(thread).await };
+    let exchange = async { AppServerSession::open(socket).await?.status(thread).await };
     timeout(PATIENCE, exchange).await.unwrap_or(Err(AppServerError::Silent))
 }
 
-struct Session {
+struct AppServerSession {
     socket: WebSocketStream<UnixStream>,
     asked: u64,
 }
 
-impl Session {
+impl AppServerSession {
     async fn open(path: &Path) -> Result<Self, AppServerError> {
         let stream = UnixStream::connect(path).await.map_err(|error| AppServerError::Unreachable(error.to_string()))?;
         let (socket, _) = client_async("ws://localhost/", stream).await.map_err(unreachable)?;

@@ -34,7 +34,7 @@ pub struct ClaudeInbox {
 /// A session's record in the registry.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct ClaudeRecord {
     pid: u32,
     #[serde(default)]
     session_id: Option<String>,
@@ -52,7 +52,7 @@ struct Record {
     messaging_socket_path: Option<PathBuf>,
 }
 
-impl Record {
+impl ClaudeRecord {
     fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs_err::read(path).ok()?).ok()
     }
@@ -79,9 +79,9 @@ pub struct ClaudeSession {
 pub fn claude_sessions(registry: &Path) -> Vec<ClaudeSession> {
     let paths = fs_err::read_dir(registry).into_iter().flatten().flatten().map(|entry| entry.path());
     let records = paths.filter(|path| path.extension().is_some_and(|end| end == "json")).take(256);
-    let live = records.filter_map(|path| Record::read(&path)).filter(Record::is_live);
+    let live = records.filter_map(|path| ClaudeRecord::read(&path)).filter(ClaudeRecord::is_live);
     let named = live.filter_map(|record| {
-        let Record { session_id, version, messaging_socket_path: socket, .. } = record;
+        let ClaudeRecord { session_id, version, messaging_socket_path: socket, .. } = record;
         Some(ClaudeSession { session: session_id?, version, socket })
     });
     named.collect()
@@ -124,12 +124,11 @@ impl ClaudeInbox {
     }
 
     /// The record of the session that started this process: of one of this process's ancestors, with the same inbox.
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<ClaudeRecord> {
         let registry = self.registry.as_ref()?;
-        let records = Process::me()
-            .ancestors()
-            .into_iter()
-            .filter_map(|pid| Record::read(&registry.join(format!("{pid}.json"))).filter(|record| record.pid == pid));
+        let records = Process::me().ancestors().into_iter().filter_map(|pid| {
+            ClaudeRecord::read(&registry.join(format!("{pid}.json"))).filter(|record| record.pid == pid)
+        });
         records.into_iter().find(|record| record.messaging_socket_path.as_ref() == Some(&self.socket))
     }
 

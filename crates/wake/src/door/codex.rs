@@ -76,7 +76,7 @@ impl CodexQueue {
         let child = command.spawn().map_err(|error| {
             failed(format!("cannot run codex: {error}; put it into the PATH that Codex gives its MCP servers"))
         })?;
-        let mut running = Running { child, ended: false };
+        let mut running = RunningCommand { child, ended: false };
         let Ok(ended) = timeout(PATIENCE, running.end()).await else {
             return Err(failed(format!("`codex queue` did not end within {} s and was killed", PATIENCE.as_secs())));
         };
@@ -103,12 +103,12 @@ impl CodexQueue {
 
 /// The running command. Dropped before its end, it is killed with everything that it started: `codex` from npm is a launcher
 /// whose child would live on. What a command that ended has left behind, such as the daemon, stays.
-struct Running {
+struct RunningCommand {
     child: Child,
     ended: bool,
 }
 
-impl Running {
+impl RunningCommand {
     /// Waits for its end; returns the beginning of its stderr.
     async fn end(&mut self) -> io::Result<(ExitStatus, Vec<u8>)> {
         let mut stderr = self.child.stderr.take();
@@ -143,7 +143,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // The child leads a process group of its own.
         let group = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));

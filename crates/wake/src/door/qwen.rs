@@ -39,7 +39,7 @@ pub struct QwenInbox {
 /// How a session is reached. The token by which it admits other programs is not read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct QwenRecord {
     schema_version: u32,
     pid: u32,
     session_id: String,
@@ -48,7 +48,7 @@ struct Record {
 
 impl QwenInbox {
     /// The record of the session that started this process. `/clear` changes its id, so it is read each time.
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<QwenRecord> {
         let above = Process::me().ancestors();
         let entries = fs_err::read_dir(&self.registry).ok()?;
         entries.flatten().take(256).find_map(|entry| {
@@ -58,7 +58,7 @@ impl QwenInbox {
             if !above.contains(&pid) {
                 return None;
             }
-            let record: Record = serde_json::from_slice(&fs_err::read(&path).ok()?).ok()?;
+            let record: QwenRecord = serde_json::from_slice(&fs_err::read(&path).ok()?).ok()?;
             (record.pid == pid && record.schema_version == 1).then_some(record)
         })
     }
@@ -80,7 +80,7 @@ impl QwenInbox {
             return Err(RingError::new(RingErrorKind::Gone, detail));
         };
         let receipts =
-            Receipts::bind(&self.runtime).map_err(|error| failed(format!("no socket for receipts: {error}")))?;
+            ReceiptSocket::bind(&self.runtime).map_err(|error| failed(format!("no socket for receipts: {error}")))?;
         let id = uuid::Uuid::now_v7().to_string();
         let auth = json!({"msgV": 1, "type": "auth", "token": self.token.expose_secret()});
         let frame = json!({
@@ -117,14 +117,14 @@ impl QwenInbox {
 }
 
 /// A socket to which receipts are sent, removed when it is dropped.
-struct Receipts {
+struct ReceiptSocket {
     listener: UnixListener,
     path: PathBuf,
     /// Proves that a receipt comes from the session.
     token: SecretString,
 }
 
-impl Receipts {
+impl ReceiptSocket {
     fn bind(runtime: &Path) -> io::Result<Self> {
         let mut bytes = [0; 40];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -164,7 +164,7 @@ impl Receipts {
     }
 }
 
-impl Drop for Receipts {
+impl Drop for ReceiptSocket {
     fn drop(&mut self) {
         if let Err(error) = fs_err::remove_file(&self.path) {
             tracing::debug!(%error, "the socket for receipts stays behind");
