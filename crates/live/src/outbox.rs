@@ -49,13 +49,13 @@ pub(crate) enum NotQueued {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     options: OutboxOptions,
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     /// Held while the outbox is open: two processes that replay one outbox would send everything twice.
     _lock: std::fs::File,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutboxState {
     next: u64,
     bytes: u64,
     waiting: BTreeMap<u64, Arc<OutboxEntry>>,
@@ -67,7 +67,7 @@ impl Outbox {
     pub(crate) fn open(options: OutboxOptions) -> io::Result<Self> {
         fs::create_dir_all(options.dir.join("dead"))?;
         let lock = lock(&options.dir.join("lock"))?;
-        let mut state = State { next: 1, ..State::default() };
+        let mut state = OutboxState { next: 1, ..OutboxState::default() };
         for file in fs::read_dir(&options.dir)? {
             let path = file?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -166,12 +166,12 @@ impl Outbox {
         self.options.dir.join(format!("{number:020}.json"))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl OutboxState {
     fn add(&mut self, number: u64, entry: Arc<OutboxEntry>) {
         self.bytes += entry.payload.len() as u64;
         *self.by_subject.entry(entry.subject.as_str().into()).or_default() += 1;

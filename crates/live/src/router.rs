@@ -69,10 +69,10 @@ pub struct RouterCounts {
 /// bounded in number, bytes and time; between processes [`expect`](Self::expect) does the same for a goal about to start.
 #[derive(Clone)]
 pub struct InboxRouter {
-    inner: Arc<Inner>,
+    inner: Arc<RouterState>,
 }
 
-struct Inner {
+struct RouterState {
     broker: Arc<dyn Broker>,
     options: RouterOptions,
     table: Mutex<RoutingTable>,
@@ -94,7 +94,7 @@ struct Counts {
 }
 
 /// The broker's reference: weak, so that it does not keep the router alive.
-struct WeakInlet(Weak<Inner>);
+struct WeakInlet(Weak<RouterState>);
 
 impl Inlet for WeakInlet {
     fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
@@ -113,9 +113,9 @@ impl InboxRouter {
 
     /// A router with bounds of one's own.
     pub fn with_options(broker: Arc<dyn Broker>, options: RouterOptions) -> Self {
-        let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
+        let inner = Arc::new_cyclic(|weak: &Weak<RouterState>| {
             let inlet: Arc<dyn Inlet> = Arc::new(WeakInlet(Weak::clone(weak)));
-            Inner {
+            RouterState {
                 strays: Mutex::new(broker.catch_strays(&inlet)),
                 broker,
                 options,
@@ -209,7 +209,7 @@ impl InboxRouter {
     }
 }
 
-impl Inner {
+impl RouterState {
     fn table(&self) -> MutexGuard<'_, RoutingTable> {
         self.table.lock()
     }
@@ -277,7 +277,7 @@ impl Inner {
     }
 }
 
-async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
+async fn run(inner: Weak<RouterState>, cancel: CancellationToken) {
     let mut failures = HashMap::new();
     loop {
         // Held for one round only, so that dropping the last owner ends the task.
@@ -305,7 +305,7 @@ async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
 }
 
 /// Drops what has waited too long and subscribes to what is new. `failures` holds each failing goal's backoff.
-async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Backoff>, cancel: &CancellationToken) {
+async fn round(router: &Arc<RouterState>, failures: &mut HashMap<GoalId, Backoff>, cancel: &CancellationToken) {
     let (todo, ended) = {
         let mut table = router.table();
         (std::mem::take(&mut table.todo), table.sweep(Instant::now(), router.options.waiting_time))
@@ -341,7 +341,7 @@ async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Backoff>, can
 }
 
 /// Retries one goal after its own pause, without holding up the others.
-fn retry_later(router: &Arc<Inner>, goal: GoalId, wait: Duration, cancel: &CancellationToken) {
+fn retry_later(router: &Arc<RouterState>, goal: GoalId, wait: Duration, cancel: &CancellationToken) {
     let router = Arc::downgrade(router);
     let cancel = cancel.clone();
     tokio::spawn(async move {

@@ -21,12 +21,12 @@ pub struct LocalBroker {
 
 #[derive(Default)]
 struct SubjectTable {
-    exact: HashMap<Box<str>, Vec<Listener>>,
-    strays: Vec<Listener>,
+    exact: HashMap<Box<str>, Vec<LocalSubscriber>>,
+    strays: Vec<LocalSubscriber>,
 }
 
 /// One subscription.
-struct Listener {
+struct LocalSubscriber {
     number: u64,
     inlet: Arc<dyn Inlet>,
 }
@@ -99,7 +99,7 @@ impl Broker for LocalBroker {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.write();
         let subject: Box<str> = subject.into();
-        table.exact.entry(subject.clone()).or_default().push(Listener { number, inlet: Arc::clone(inlet) });
+        table.exact.entry(subject.clone()).or_default().push(LocalSubscriber { number, inlet: Arc::clone(inlet) });
         Some(self.unsubscriber(move |table| {
             if let Some(inlets) = table.exact.get_mut(&subject) {
                 inlets.retain(|other| other.number != number);
@@ -112,7 +112,7 @@ impl Broker for LocalBroker {
 
     fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.table.write().strays.push(Listener { number, inlet: Arc::clone(inlet) });
+        self.table.write().strays.push(LocalSubscriber { number, inlet: Arc::clone(inlet) });
         Some(self.unsubscriber(move |table| table.strays.retain(|other| other.number != number)))
     }
 

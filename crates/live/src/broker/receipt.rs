@@ -11,9 +11,9 @@ pub type PublishReceipt<'a> = Soon<'a, Result<PublishOutcome, BrokerError>>;
 
 /// A future that is ready at once or boxed. A ready one allocates nothing.
 #[must_use = "it does nothing, or nothing is known of it, unless it is awaited"]
-pub struct Soon<'a, T>(State<'a, T>);
+pub struct Soon<'a, T>(SoonState<'a, T>);
 
-enum State<'a, T> {
+enum SoonState<'a, T> {
     Now(Option<T>),
     Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
@@ -21,12 +21,12 @@ enum State<'a, T> {
 impl<'a, T> Soon<'a, T> {
     /// A value that is ready.
     pub fn now(value: T) -> Self {
-        Self(State::Now(Some(value)))
+        Self(SoonState::Now(Some(value)))
     }
 
     /// The value of a future.
     pub fn later(value: impl Future<Output = T> + Send + 'a) -> Self {
-        Self(State::Later(Box::pin(value)))
+        Self(SoonState::Later(Box::pin(value)))
     }
 }
 
@@ -36,8 +36,8 @@ impl<T: Unpin> Future for Soon<'_, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
             // `None` means polled again after completion, which never resolves.
-            State::Now(value) => value.take().map_or(Poll::Pending, Poll::Ready),
-            State::Later(value) => value.as_mut().poll(context),
+            SoonState::Now(value) => value.take().map_or(Poll::Pending, Poll::Ready),
+            SoonState::Later(value) => value.as_mut().poll(context),
         }
     }
 }
@@ -45,8 +45,8 @@ impl<T: Unpin> Future for Soon<'_, T> {
 impl<T: fmt::Debug> fmt::Debug for Soon<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::Now(value) => f.debug_tuple("Now").field(value).finish(),
-            State::Later(_) => f.write_str("Later"),
+            SoonState::Now(value) => f.debug_tuple("Now").field(value).finish(),
+            SoonState::Later(_) => f.write_str("Later"),
         }
     }
 }

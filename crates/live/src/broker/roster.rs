@@ -31,17 +31,17 @@ pub struct PresentAgent {
 #[derive(Debug)]
 pub struct Roster {
     start: Instant,
-    state: RwLock<State>,
+    state: RwLock<RosterState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    sources: HashMap<Box<str>, Source>,
+struct RosterState {
+    sources: HashMap<Box<str>, RosterSource>,
     agents: HashMap<AgentName, BTreeMap<GoalId, LiveRun>>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct RosterSource {
     goals: Vec<LiveGoal>,
     deadline: Arc<AtomicU64>,
 }
@@ -86,7 +86,7 @@ impl Roster {
             let run = LiveRun { description: goal.description.as_str().into(), deadline: Arc::clone(&deadline) };
             state.agents.entry(goal.agent_id.clone()).or_default().insert(goal.goal_id, run);
         }
-        state.sources.insert(source.into(), Source { goals, deadline });
+        state.sources.insert(source.into(), RosterSource { goals, deadline });
     }
 
     /// Removes a source that has ended.
@@ -134,9 +134,9 @@ impl Roster {
     }
 }
 
-impl State {
+impl RosterState {
     fn remove(&mut self, source: &str) {
-        let Some(Source { goals, deadline }) = self.sources.remove(source) else { return };
+        let Some(RosterSource { goals, deadline }) = self.sources.remove(source) else { return };
         for goal in goals {
             let Some(runs) = self.agents.get_mut(&goal.agent_id) else { continue };
             // Another source may have taken the goal over meanwhile.
@@ -150,7 +150,7 @@ impl State {
     }
 
     fn sweep(&mut self, now: u64) {
-        let dead = |source: &Source| source.deadline.load(Ordering::Relaxed) <= now;
+        let dead = |source: &RosterSource| source.deadline.load(Ordering::Relaxed) <= now;
         let expired: Vec<_> =
             self.sources.iter().filter(|(_, source)| dead(source)).map(|(name, _)| name.clone()).collect();
         for source in expired {

@@ -55,11 +55,11 @@ struct Slots {
 struct AckSlot {
     /// Generation of the slot: a late acknowledgement must not settle its next user.
     turn: u32,
-    state: State,
+    state: AckState,
 }
 
 #[derive(Debug)]
-enum State {
+enum AckState {
     Free,
     /// Number of the check at which it began to wait, and its waker.
     Waiting(u32, Option<Waker>),
@@ -81,7 +81,7 @@ impl Awaited {
     /// Allocates a slot for the acknowledgement of one message.
     pub(super) fn ask(self: &Arc<Self>) -> PendingAck {
         let mut slots = self.slots();
-        let state = State::Waiting(slots.look, None);
+        let state = AckState::Waiting(slots.look, None);
         let (index, turn) = match slots.free.pop() {
             Some(index) => {
                 let slot = &mut slots.all[index as usize];
@@ -143,7 +143,7 @@ impl Awaited {
         let now = slots.look;
         let mut waiting = false;
         for slot in &mut slots.all {
-            if let State::Waiting(since, _) = slot.state {
+            if let AckState::Waiting(since, _) = slot.state {
                 match now.wrapping_sub(since) > LOOKS {
                     true => wakers.extend(slot.settle(&AckOutcome::NoAnswer)),
                     false => waiting = true,
@@ -164,9 +164,9 @@ impl Awaited {
 impl AckSlot {
     /// Returns the waker, to be called without the lock.
     fn settle(&mut self, verdict: &AckOutcome) -> Option<Waker> {
-        let State::Waiting(_, waker) = &mut self.state else { return None };
+        let AckState::Waiting(_, waker) = &mut self.state else { return None };
         let waker = waker.take();
-        self.state = State::Settled(verdict.clone());
+        self.state = AckState::Settled(verdict.clone());
         waker
     }
 }
@@ -211,7 +211,7 @@ impl PendingAck {
 
     fn leave(slots: &mut Slots, index: u32) {
         let slot = &mut slots.all[index as usize];
-        slot.state = State::Free;
+        slot.state = AckState::Free;
         slot.turn = slot.turn.wrapping_add(1);
         slots.free.push(index);
     }
@@ -226,19 +226,19 @@ impl Future for PendingAck {
         match &mut slots.all[question.index as usize].state {
             // Polled again after completion.
             _ if question.done => Poll::Ready(AckOutcome::ConnectionLost),
-            State::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
-            State::Waiting(_, waker) => {
+            AckState::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
+            AckState::Waiting(_, waker) => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            State::Settled(verdict) => {
+            AckState::Settled(verdict) => {
                 let verdict = std::mem::replace(verdict, AckOutcome::Buffered);
                 PendingAck::leave(&mut slots, question.index);
                 drop(slots);
                 question.done = true;
                 Poll::Ready(verdict)
             }
-            State::Free => Poll::Ready(AckOutcome::ConnectionLost),
+            AckState::Free => Poll::Ready(AckOutcome::ConnectionLost),
         }
     }
 }

@@ -49,8 +49,8 @@ pub(super) struct RoutingTable {
     queue: VecDeque<GoalId>,
     waiting: usize,
     waiting_bytes: usize,
-    ended: Recent<GoalId>,
-    seen: Recent<Box<str>>,
+    ended: RecentSet<GoalId>,
+    seen: RecentSet<Box<str>>,
     pub(super) todo: Vec<GoalId>,
 }
 
@@ -211,18 +211,18 @@ impl GoalSlot {
 
 /// A set that remembers the latest of its members.
 #[derive(Debug)]
-struct Recent<T> {
+struct RecentSet<T> {
     members: HashSet<T>,
     order: VecDeque<T>,
 }
 
-impl<T> Default for Recent<T> {
+impl<T> Default for RecentSet<T> {
     fn default() -> Self {
         Self { members: HashSet::new(), order: VecDeque::new() }
     }
 }
 
-impl<T: Clone + Eq + std::hash::Hash> Recent<T> {
+impl<T: Clone + Eq + std::hash::Hash> RecentSet<T> {
     fn insert(&mut self, member: T, most: usize) {
         if self.members.insert(member.clone()) {
             self.order.push_back(member);
