@@ -70,13 +70,13 @@ pub(crate) enum Intent {
         /// Whose mail.
         agent: AgentName,
         /// Which.
-        messages: Vec<Reading>,
+        messages: Vec<AckedFile>,
     },
 }
 
 /// A message that is being acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Reading {
+pub(crate) struct AckedFile {
     /// Its file, as it was named when it arrived.
     pub(crate) file: String,
     #[serde(flatten)]

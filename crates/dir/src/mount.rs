@@ -43,7 +43,7 @@ pub enum Home {
 
 /// The mark: when the card was entered. Another time means that somebody else entered another one.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Mark {
+struct MountMark {
     registered_at: Timestamp,
 }
 
@@ -61,7 +61,7 @@ impl OfficeState {
         if !self.is_marked(&agent.name) {
             return Ok(Home::Directory);
         }
-        let mark: Option<Mark> = read_json(&self.mark_file(&agent.name))?;
+        let mark: Option<MountMark> = read_json(&self.mark_file(&agent.name))?;
         // A mark of no time is one whose card was being entered when its process ended.
         let mark = mark.map(|mark| mark.registered_at).filter(|at| *at != Timestamp::UNIX_EPOCH);
         let taken = mark.is_some_and(|mark| agent.registered_at.is_some_and(|registered| registered != mark));
@@ -86,13 +86,13 @@ impl AgentDir {
         self.shared.make_state(&self.me)?;
         if !self.shared.is_marked(&self.me) {
             // Marked before it can be found: nobody takes it for an agent of the directory.
-            let mark = Mark { registered_at: Timestamp::UNIX_EPOCH };
+            let mark = MountMark { registered_at: Timestamp::UNIX_EPOCH };
             write_json(&self.shared, &self.shared.mark_file(&self.me), &mark, Wait::Synced)?;
         }
         let entry = self.enter_card(card, poll_interval)?;
         if let Some(registered_at) = entry.registered_at {
-            let mark = Mark { registered_at };
-            if read_json::<Mark>(&self.shared.mark_file(&self.me))?.as_ref() != Some(&mark) {
+            let mark = MountMark { registered_at };
+            if read_json::<MountMark>(&self.shared.mark_file(&self.me))?.as_ref() != Some(&mark) {
                 write_json(&self.shared, &self.shared.mark_file(&self.me), &mark, Wait::Synced)?;
             }
         }

@@ -16,11 +16,11 @@ const ABANDONED: Duration = Duration::from_secs(30);
 /// An exclusive lock, held until dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock {
-    held: Held,
+    held: LockKind,
 }
 
 #[derive(Debug)]
-enum Held {
+enum LockKind {
     /// An advisory lock on this open file.
     Kernel { _file: File },
     /// A file that exists while the lock is held, for file systems without locks.
@@ -39,7 +39,7 @@ impl FileLock {
             }
             // The file may have been removed and made anew between the open and the lock.
             if same_file(&file, path) {
-                return Ok(Self { held: Held::Kernel { _file: file } });
+                return Ok(Self { held: LockKind::Kernel { _file: file } });
             }
         }
     }
@@ -48,7 +48,7 @@ impl FileLock {
     pub(crate) fn attempt(path: &Path) -> io::Result<Option<Self>> {
         let file = open_or_make(path)?;
         match file.try_lock() {
-            Ok(()) if same_file(&file, path) => Ok(Some(Self { held: Held::Kernel { _file: file } })),
+            Ok(()) if same_file(&file, path) => Ok(Some(Self { held: LockKind::Kernel { _file: file } })),
             Ok(()) | Err(std::fs::TryLockError::WouldBlock) => Ok(None),
             Err(std::fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => try_marker(path),
             Err(std::fs::TryLockError::Error(error)) => Err(error),
@@ -58,7 +58,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if let Held::Marker { path } = &self.held {
+        if let LockKind::Marker { path } = &self.held {
             // If this fails the marker is taken for abandoned after a while.
             let _later = fs_err::remove_file(path);
         }
@@ -92,7 +92,7 @@ fn try_marker(path: &Path) -> io::Result<Option<FileLock>> {
     marker.push(".held");
     let marker = PathBuf::from(marker);
     match fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker) {
-        Ok(_) => Ok(Some(FileLock { held: Held::Marker { path: marker } })),
+        Ok(_) => Ok(Some(FileLock { held: LockKind::Marker { path: marker } })),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let age = fs_err::metadata(&marker)
                 .and_then(|there| there.modified())

@@ -18,11 +18,11 @@ const REMEMBERED: usize = 1_024;
 /// Shared by all writers of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
-    directories: Mutex<HashMap<PathBuf, Arc<Directory>>>,
+    directories: Mutex<HashMap<PathBuf, Arc<SyncedDirectory>>>,
 }
 
 #[derive(Debug, Default)]
-struct Directory {
+struct SyncedDirectory {
     turns: Mutex<Turns>,
     ended: Condvar,
 }
@@ -67,7 +67,7 @@ impl Syncer {
         }
     }
 
-    fn directory(&self, path: &Path) -> Arc<Directory> {
+    fn directory(&self, path: &Path) -> Arc<SyncedDirectory> {
         let mut directories = self.directories.lock();
         if let Some(known) = directories.get(path) {
             return known.clone();

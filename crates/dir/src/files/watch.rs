@@ -16,16 +16,16 @@ use tokio::sync::watch;
 /// All watches of one process share one queue of the kernel's.
 #[derive(Default)]
 pub(crate) struct DirectoryWatch {
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     watcher: Option<RecommendedWatcher>,
-    directories: Arc<Mutex<HashMap<PathBuf, Watched>>>,
+    directories: Arc<Mutex<HashMap<PathBuf, WatchedDirectory>>>,
 }
 
-struct Watched {
+struct WatchedDirectory {
     /// The directory's inode: one that was removed and made again must be watched again.
     inode: u64,
     changes: watch::Sender<u64>,
@@ -70,7 +70,7 @@ impl DirectoryWatch {
         let mut entries = directories.lock();
         let changes = entries.remove(path).map_or_else(|| watch::Sender::new(0), |old| old.changes);
         let receiver = changes.subscribe();
-        entries.insert(path.to_owned(), Watched { inode, changes });
+        entries.insert(path.to_owned(), WatchedDirectory { inode, changes });
         drop(entries);
         match watcher.watch(path, RecursiveMode::NonRecursive) {
             Ok(()) => Some(receiver),
@@ -83,9 +83,9 @@ impl DirectoryWatch {
     }
 }
 
-fn dispatch(directories: &Mutex<HashMap<PathBuf, Watched>>, event: notify::Result<notify::Event>) {
+fn dispatch(directories: &Mutex<HashMap<PathBuf, WatchedDirectory>>, event: notify::Result<notify::Event>) {
     let entries = directories.lock();
-    let wake = |watched: &Watched| watched.changes.send_modify(|count| *count += 1);
+    let wake = |watched: &WatchedDirectory| watched.changes.send_modify(|count| *count += 1);
     let event = match event {
         Ok(event) if !event.need_rescan() => event,
         // Events were lost: everybody looks.

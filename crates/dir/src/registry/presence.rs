@@ -61,7 +61,7 @@ impl Alive {
 
 /// Whether and how an agent can be written to.
 #[derive(Debug, Clone)]
-pub(crate) struct Recipient {
+pub(crate) struct RecipientCard {
     pub(crate) card: Card,
     /// How many tasks another program's agent says it has.
     pub(crate) foreign_tasks: usize,
@@ -234,16 +234,16 @@ impl OfficeState {
 
     /// The agent that mail shall go to, or an error that names the nearest. Costs the same however many agents there are,
     /// unless the agent belongs to another program and the registry has changed.
-    pub(crate) fn recipient(&self, name: &AgentName) -> Result<Recipient, OfficeError> {
+    pub(crate) fn recipient(&self, name: &AgentName) -> Result<RecipientCard, OfficeError> {
         if let Some(registered) = self.registered(name)? {
-            return Ok(Recipient { card: registered.card, foreign_tasks: 0 });
+            return Ok(RecipientCard { card: registered.card, foreign_tasks: 0 });
         }
         if self.paths.layout == Layout::Nanobot
             && let Some(entry) = self.registry_entry(name)?
         {
-            return Ok(Recipient { card: entry.card, foreign_tasks: entry.current_tasks.len() });
+            return Ok(RecipientCard { card: entry.card, foreign_tasks: entry.current_tasks.len() });
         }
-        let unregistered = Recipient { card: Card::default(), foreign_tasks: 0 };
+        let unregistered = RecipientCard { card: Card::default(), foreign_tasks: 0 };
         if self.paths.inbox(name).is_dir() {
             return Ok(unregistered);
         }

@@ -25,13 +25,13 @@ const MAX_REOPENS: usize = 16;
 pub(super) struct Appender {
     path: PathBuf,
     syncer: Arc<Syncer>,
-    queue: Mutex<Queue>,
+    queue: Mutex<AppendQueue>,
     /// Held by the one task that writes, never by those that wait.
     file: Mutex<Option<File>>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct AppendQueue {
     waiting: VecDeque<QueuedLine>,
     /// Whether a task is writing; it takes what is queued meanwhile before it ends.
     writing: bool,

@@ -16,7 +16,7 @@ use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
 use async_trait::async_trait;
 
-use self::api::{Api, FeishuMessage};
+use self::api::{FeishuApi, FeishuMessage};
 pub use self::retry::Patience;
 use super::HistorySource;
 
@@ -45,7 +45,7 @@ impl fmt::Debug for FeishuApp {
 /// The message list of Feishu as a source of history for keys `feishu:CHAT_ID` and `lark:CHAT_ID`.
 #[derive(Debug)]
 pub struct FeishuHistory {
-    api: Api,
+    api: FeishuApi,
 }
 
 impl FeishuHistory {
@@ -56,7 +56,7 @@ impl FeishuHistory {
     /// Where no client can be made of the settings.
     pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: FeishuApp) -> Result<Self, OfficeError> {
         let http = http.redirect(reqwest::redirect::Policy::none()).build().map_err(OfficeError::internal)?;
-        Ok(Self { api: Api::new(http, base_url, app) })
+        Ok(Self { api: FeishuApi::new(http, base_url, app) })
     }
 
     /// Waits differently from [`Patience::default`] when the service is busy.

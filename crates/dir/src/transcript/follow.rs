@@ -42,7 +42,7 @@ impl Follow {
 }
 
 /// What the blocking part of following works on.
-struct Follower {
+struct FileFollower {
     root: PathBuf,
     key: TranscriptKey,
     owned: bool,
@@ -59,7 +59,7 @@ pub(super) async fn follow(
 ) -> Result<(Vec<Line>, Follow), OfficeError> {
     // Watch first, look second: a line that comes in between then only wakes us once more.
     let changes = watch.directory(&root);
-    let opened = tokio::task::spawn_blocking(move || Follower::open(root, key, backlog)).await;
+    let opened = tokio::task::spawn_blocking(move || FileFollower::open(root, key, backlog)).await;
     let (recent, follower) = opened.map_err(OfficeError::internal)?.doing(READING)?;
     let (sender, lines) = mpsc::channel(AHEAD);
     tokio::spawn(run(follower, sender, changes, watch));
@@ -67,7 +67,7 @@ pub(super) async fn follow(
 }
 
 async fn run(
-    mut follower: Follower,
+    mut follower: FileFollower,
     sender: mpsc::Sender<Result<Line, OfficeError>>,
     mut changes: Option<watch::Receiver<u64>>,
     // Kept, since the store may be dropped before those who follow.
@@ -117,7 +117,7 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-impl Follower {
+impl FileFollower {
     fn open(root: PathBuf, key: TranscriptKey, backlog: usize) -> io::Result<(Vec<Line>, Self)> {
         loop {
             let place = resolve(&root, &key)?;

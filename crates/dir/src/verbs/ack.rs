@@ -18,7 +18,7 @@ use crate::files::layout::Layout;
 use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::files::open;
-use crate::journal::{Intent, OpenIntent, Reading};
+use crate::journal::{AckedFile, Intent, OpenIntent};
 use crate::log::index::MailboxIndex;
 use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::{AgentDir, OfficeState};
@@ -168,8 +168,8 @@ impl AgentDir {
     /// Writes a journal entry for the receipts to come.
     fn begin_reading<'a>(&self, messages: impl IntoIterator<Item = (&'a String, &'a Brief)>) -> Option<OpenIntent> {
         let due = messages.into_iter().filter(|(_, brief)| brief.peer != self.me);
-        let messages: Vec<Reading> =
-            due.map(|(file, brief)| Reading { file: file.clone(), brief: brief.clone() }).collect();
+        let messages: Vec<AckedFile> =
+            due.map(|(file, brief)| AckedFile { file: file.clone(), brief: brief.clone() }).collect();
         if messages.is_empty() {
             return None;
         }
@@ -253,12 +253,12 @@ impl OfficeState {
     pub(crate) fn finish_reading(
         &self,
         agent: &AgentName,
-        messages: &[Reading],
+        messages: &[AckedFile],
         note: &Path,
     ) -> Result<bool, OfficeError> {
         let doing = "could not finish what a dead process began";
         let mut due = Vec::new();
-        for Reading { file, brief } in messages {
+        for AckedFile { file, brief } in messages {
             if let Some(read_at) = self.load(agent, file, &brief.id)?.and_then(|found| found.read_at) {
                 due.push((brief, read_at));
             }

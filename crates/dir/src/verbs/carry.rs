@@ -18,7 +18,7 @@ use crate::log::LogLine;
 use crate::office::{AgentDir, DirMailbox, DirOffice, OfficeState};
 use crate::verbs::deliver::Naming;
 use crate::verbs::send::sent;
-use crate::verbs::tasks::Record;
+use crate::verbs::tasks::TaskRecord;
 
 /// State of a message that was carried into a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl AgentDir {
     }
 
     /// Moves a record as an update says. The caller holds the assignee's lock.
-    fn bring_along(&self, mut record: Record, said: &TaskRef, update: &Message) -> Result<(), OfficeError> {
+    fn bring_along(&self, mut record: TaskRecord, said: &TaskRef, update: &Message) -> Result<(), OfficeError> {
         if record.task.state.path_to(said.state).is_empty() {
             return Ok(());
         }

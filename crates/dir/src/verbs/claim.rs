@@ -30,11 +30,11 @@ pub(crate) struct Claims(HashMap<MessageId, Claim>);
 struct Claim {
     /// Where the message lay when it was claimed.
     path: PathBuf,
-    held: Held,
+    held: ClaimHold,
 }
 
 #[derive(Debug)]
-enum Held {
+enum ClaimHold {
     /// Locked while it is open.
     Lock(File),
     Lease(LeaseFile),
@@ -52,8 +52,8 @@ impl Claim {
     /// Whether the message still lies where it was claimed, and the claim still holds.
     fn holds(&self) -> bool {
         match &self.held {
-            Held::Lock(file) => same_file(file, &self.path),
-            Held::Lease(lease) => lease.holds() && self.path.exists(),
+            ClaimHold::Lock(file) => same_file(file, &self.path),
+            ClaimHold::Lease(lease) => lease.holds() && self.path.exists(),
         }
     }
 }
@@ -171,8 +171,8 @@ impl AgentDir {
             }
         };
         let held = match leased {
-            Some(lease) => Held::Lease(lease),
-            None => Held::Lock(file),
+            Some(lease) => ClaimHold::Lease(lease),
+            None => ClaimHold::Lock(file),
         };
         Ok(message_file::known_as(message_file.message, name, id).map(|message| (Claim { path, held }, message)))
     }
@@ -181,7 +181,7 @@ impl AgentDir {
     pub(crate) fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<(), OfficeError> {
         let mut claims = self.claims.lock();
         for id in ids {
-            if let Some(Claim { held: Held::Lease(held), .. }) = claims.0.get_mut(id) {
+            if let Some(Claim { held: ClaimHold::Lease(held), .. }) = claims.0.get_mut(id) {
                 held.renew(lease).doing("could not keep a claim")?;
             }
         }

@@ -26,9 +26,9 @@ struct OpenSession {
 }
 
 #[derive(Default)]
-struct Sessions(HashMap<SessionId, OpenSession>);
+struct OpenSessions(HashMap<SessionId, OpenSession>);
 
-impl Sessions {
+impl OpenSessions {
     fn add(&mut self, brief: &Brief, mailbox: &AgentName, file: &str, unread: bool) {
         let open = self.0.entry(brief.session.clone()).or_insert_with(|| OpenSession {
             subject: brief.subject.clone(),
@@ -49,7 +49,7 @@ impl Sessions {
 impl AgentDir {
     /// The agent's threads, the one with the newest message first. Marks nothing as read.
     pub(crate) fn inbox(&self, unread_only: bool) -> Result<Inbox, OfficeError> {
-        let mut open_sessions = Sessions::default();
+        let mut open_sessions = OpenSessions::default();
         for (file, known) in self.ingest()?.known.iter().filter(|(_, known)| known.is_unread()) {
             open_sessions.add(&known.brief, &self.me, file, true);
         }

@@ -14,13 +14,13 @@ use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
 use crate::office::{AgentDir, OfficeState};
-use crate::registry::presence::Recipient;
+use crate::registry::presence::RecipientCard;
 use crate::verbs::deliver::Naming;
 
 /// A message that is ready to be sent.
 pub(crate) struct Composed {
     pub(crate) message: Message,
-    recipient: Recipient,
+    recipient: RecipientCard,
     deadline: Option<Timestamp>,
     /// The task of which it is a piece.
     parent: Option<TaskId>,

@@ -12,4 +12,4 @@ mod pointer;
 mod record;
 
 pub(crate) use pointer::Pointer;
-pub(crate) use record::Record;
+pub(crate) use record::TaskRecord;

@@ -23,7 +23,7 @@ const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668,
 
 /// The service, as one app sees it.
 #[derive(Debug)]
-pub(super) struct Api {
+pub(super) struct FeishuApi {
     http: reqwest::Client,
     base: String,
     app: FeishuApp,
@@ -86,7 +86,7 @@ struct FeishuStatus {
 }
 
 #[derive(Deserialize)]
-struct Data<T> {
+struct FeishuData<T> {
     data: T,
 }
 
@@ -102,7 +102,7 @@ enum FeishuAnswer {
     TokenRefused,
 }
 
-impl Api {
+impl FeishuApi {
     pub(super) fn new(http: reqwest::Client, base_url: &str, app: FeishuApp) -> Self {
         let base = base_url.trim_end_matches('/').to_owned();
         Self { http, base, app, token: TokenCell::default(), patience: Patience::default() }
@@ -129,7 +129,7 @@ impl Api {
         for _ in 0..2 {
             let token = self.token.get(async || self.fetch_token().await).await?;
             match self.ask(|| self.http.get(url.clone()).bearer_auth(&token)).await? {
-                FeishuAnswer::Good(bytes) => return Ok(parse::<Data<FeishuPage>>(&bytes)?.data),
+                FeishuAnswer::Good(bytes) => return Ok(parse::<FeishuData<FeishuPage>>(&bytes)?.data),
                 FeishuAnswer::TokenRefused => self.token.refused(&token).await,
             }
         }

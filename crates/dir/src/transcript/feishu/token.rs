@@ -9,14 +9,14 @@ use tokio::sync::Mutex;
 const EARLY: Duration = Duration::from_secs(5 * 60);
 
 /// A token and when to fetch the next.
-struct Held {
+struct CachedToken {
     value: String,
     refresh_at: Instant,
 }
 
 /// The token of one app.
 #[derive(Default)]
-pub(super) struct TokenCell(Mutex<Option<Held>>);
+pub(super) struct TokenCell(Mutex<Option<CachedToken>>);
 
 impl fmt::Debug for TokenCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +36,7 @@ impl TokenCell {
         let (value, seconds) = fetch().await?;
         let life = Duration::from_secs(seconds.min(24 * 60 * 60));
         let refresh_at = Instant::now() + (life - EARLY.min(life / 2));
-        *held = Some(Held { value: value.clone(), refresh_at });
+        *held = Some(CachedToken { value: value.clone(), refresh_at });
         Ok(value)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use amb_core::{AgentName, Kind, Message, OfficeError, TaskId, TaskState};
 
 use super::open::new_record;
-use super::record::Record;
+use super::record::TaskRecord;
 use crate::files::durable::Wait;
 use crate::files::message_file;
 use crate::office::{AgentDir, OfficeState};
@@ -18,7 +18,7 @@ impl OfficeState {
         assignee: &AgentName,
         id: &TaskId,
         file: Option<&str>,
-    ) -> Result<Option<Record>, OfficeError> {
+    ) -> Result<Option<TaskRecord>, OfficeError> {
         let record = {
             let _locked = self.lock_agent(assignee)?;
             self.settle_task(assignee, id, || match file {
@@ -39,7 +39,7 @@ impl OfficeState {
         assignee: &AgentName,
         id: &TaskId,
         brought: impl FnOnce() -> Result<Option<(Message, String)>, OfficeError>,
-    ) -> Result<Option<Record>, OfficeError> {
+    ) -> Result<Option<TaskRecord>, OfficeError> {
         let record = match self.record(assignee, id)? {
             Some(mut record) => {
                 self.send_waiting(&mut record)?;
@@ -103,7 +103,7 @@ impl AgentDir {
     }
 
     /// Whether the message of a task that has ended is unread.
-    fn message_waits(&self, record: &Record) -> Result<bool, OfficeError> {
+    fn message_waits(&self, record: &TaskRecord) -> Result<bool, OfficeError> {
         if !record.task.state.is_terminal() {
             return Ok(false);
         }
@@ -112,7 +112,7 @@ impl AgentDir {
     }
 
     /// Acknowledges the message of a task of this agent's that has ended: whoever ended it has read it.
-    pub(super) fn put_away_brought(&self, record: &Record) -> Result<(), OfficeError> {
+    pub(super) fn put_away_brought(&self, record: &TaskRecord) -> Result<(), OfficeError> {
         if !self.message_waits(record)? {
             return Ok(());
         }

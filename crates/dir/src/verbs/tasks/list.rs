@@ -6,7 +6,7 @@ use amb_core::mailbox::{TaskFilter, no_task};
 use amb_core::task::is_overdue;
 use amb_core::{Kind, OfficeError, Task, TaskId, Timestamp};
 
-use super::record::Record;
+use super::record::TaskRecord;
 use crate::files::durable::Wait;
 use crate::files::failure::Doing;
 use crate::log::LogLine;
@@ -25,7 +25,7 @@ impl AgentDir {
             for pointer in self.shared.pointers(&self.me, ended)? {
                 // One that the agent gave itself is there already. Two agents may have tasks of the same id.
                 let is_known =
-                    |Record { task, .. }: &Record| task.id == pointer.id && task.assignee == pointer.assignee;
+                    |TaskRecord { task, .. }: &TaskRecord| task.id == pointer.id && task.assignee == pointer.assignee;
                 if !records.iter().any(is_known) {
                     records.extend(self.shared.record(&pointer.assignee, &pointer.id)?);
                 }
@@ -61,7 +61,7 @@ impl AgentDir {
 
     /// Does what a process left undone without a note, as after a power cut: an update that waits in its record, a pointer
     /// that its owner lacks, the message of a task that has ended among those that wait.
-    fn finish_tasks(&self, records: &[Record], waiting: &HashSet<String>) {
+    fn finish_tasks(&self, records: &[TaskRecord], waiting: &HashSet<String>) {
         for record in records {
             let task = &record.task;
             let is_done = || match task.assignee == self.me {
@@ -108,7 +108,7 @@ impl AgentDir {
         Ok(next)
     }
 
-    fn log_overdue(&self, seen: &Record) -> Result<(), OfficeError> {
+    fn log_overdue(&self, seen: &TaskRecord) -> Result<(), OfficeError> {
         let _locked = self.shared.lock_agent(&seen.task.assignee)?;
         let Some(mut record) = self.shared.record(&seen.task.assignee, &seen.task.id)? else { return Ok(()) };
         if record.told_overdue.contains(&self.me) || record.task.state.is_terminal() {

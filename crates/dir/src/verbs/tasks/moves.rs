@@ -4,7 +4,7 @@ use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
 
-use super::record::{PendingUpdate, Record};
+use super::record::{PendingUpdate, TaskRecord};
 use crate::files::durable::{Wait, nonce};
 use crate::files::failure::Doing;
 use crate::files::message_file;
@@ -15,7 +15,7 @@ use crate::verbs::deliver::Naming;
 
 /// A task that has moved.
 struct MovedTask {
-    record: Record,
+    record: TaskRecord,
     /// What follows is not all done yet.
     begun: Option<OpenIntent>,
     /// It moved elsewhere than it was to: the office rejected it.
@@ -79,7 +79,7 @@ impl AgentDir {
     }
 
     /// Whether the agent may take this task on.
-    fn decide_taking_on(&self, record: &Record) -> Result<Decision, OfficeError> {
+    fn decide_taking_on(&self, record: &TaskRecord) -> Result<Decision, OfficeError> {
         let current = self.shared.current_tasks(&self.me)?;
         let asked = Asked {
             sender: &record.task.owner,
@@ -99,7 +99,7 @@ impl OfficeState {
     /// the record and the note, for the next look to do.
     fn change(
         &self,
-        record: &mut Record,
+        record: &mut TaskRecord,
         state: TaskState,
         note: Option<String>,
     ) -> Result<Option<OpenIntent>, OfficeError> {
@@ -120,7 +120,7 @@ impl OfficeState {
     }
 
     /// Changes the record only; the update waits in it.
-    pub(super) fn decide_change(&self, record: &mut Record, state: TaskState, note: Option<String>) {
+    pub(super) fn decide_change(&self, record: &mut TaskRecord, state: TaskState, note: Option<String>) {
         let now = self.stamp();
         record.task.state = state;
         record.task.note = note;
@@ -158,7 +158,7 @@ impl OfficeState {
     }
 
     /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
-    pub(super) fn send_waiting(&self, record: &mut Record) -> Result<(), OfficeError> {
+    pub(super) fn send_waiting(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(PendingUpdate { message, nonce }) = &record.outgoing else { return Ok(()) };
         let name = message_file::exact_name(self.paths.layout, message, *nonce);
         if self.was_delivered(&message.to, &name, &message.id)? {
@@ -169,7 +169,7 @@ impl OfficeState {
     }
 
     /// Delivers the update that has just been decided.
-    pub(super) fn send_update(&self, record: &mut Record) -> Result<(), OfficeError> {
+    pub(super) fn send_update(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
         let PendingUpdate { mut message, nonce } = outgoing.clone();
         if let Err(error) = self.deliver(&mut message, Naming::Exact { nonce }) {

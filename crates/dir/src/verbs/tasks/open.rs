@@ -6,12 +6,12 @@ use amb_core::message::NO_SUBJECT;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
 
-use super::record::{PARENT, Record, SENT_AS};
+use super::record::{PARENT, SENT_AS, TaskRecord};
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::journal::{Intent, OpenIntent};
 use crate::office::AgentDir;
-use crate::registry::presence::Recipient;
+use crate::registry::presence::RecipientCard;
 use crate::verbs::deliver::Naming;
 
 impl AgentDir {
@@ -19,7 +19,7 @@ impl AgentDir {
     pub(crate) fn send_task(
         &self,
         mut message: Message,
-        recipient: &Recipient,
+        recipient: &RecipientCard,
         deadline: Option<Timestamp>,
         parent: Option<TaskId>,
         naming: Naming,
@@ -69,7 +69,7 @@ impl AgentDir {
     }
 
     /// The record of a task whose message was found in the mailbox, made and decided if it has none.
-    pub(crate) fn open_task_found(&self, message: &Message, file: &str) -> Result<Option<Record>, OfficeError> {
+    pub(crate) fn open_task_found(&self, message: &Message, file: &str) -> Result<Option<TaskRecord>, OfficeError> {
         if let Some(record) = self.shared.record_of(&self.me, message, file)? {
             return Ok(Some(record));
         }
@@ -135,12 +135,12 @@ fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, Offi
 }
 
 /// The record of a task that has just been sent.
-pub(super) fn new_record(message: &Message, file: String) -> Record {
+pub(super) fn new_record(message: &Message, file: String) -> TaskRecord {
     debug_assert_eq!(message.kind, Kind::Task);
     let task = message.task.clone();
     let named = |key: &str| task.as_ref().and_then(|task| TaskId::parse(task.extra.get(key)?.as_str()?).ok());
     let (parent, sent_as) = (named(PARENT), named(SENT_AS));
-    Record {
+    TaskRecord {
         task: Task {
             // A message of kind task always has one by now.
             id: task.as_ref().map_or_else(|| TaskId::fresh(message.sent_at), |task| task.id.clone()),

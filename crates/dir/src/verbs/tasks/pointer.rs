@@ -11,7 +11,7 @@ use amb_core::{AgentName, Callback, Message, MessageId, OfficeError, TaskId, Tim
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::record::{ENDED, Record, TASK_SPACE, key, read_all};
+use super::record::{ENDED, TASK_SPACE, TaskRecord, key, read_all};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::step::step;
@@ -49,7 +49,7 @@ fn key_by_message(assignee: &AgentName, message: &MessageId) -> String {
 }
 
 impl Pointer {
-    fn to(Record { task, sent_as, .. }: &Record) -> Self {
+    fn to(TaskRecord { task, sent_as, .. }: &TaskRecord) -> Self {
         Self {
             id: task.id.clone(),
             assignee: task.assignee.clone(),
@@ -74,7 +74,7 @@ impl OfficeState {
     }
 
     /// Gives the owner a pointer to its task.
-    pub(super) fn point_to(&self, record: &Record) -> Result<(), OfficeError> {
+    pub(super) fn point_to(&self, record: &TaskRecord) -> Result<(), OfficeError> {
         let task = &record.task;
         let mut directory = self.given_dir(&task.owner);
         if task.state.is_terminal() {
@@ -107,7 +107,7 @@ impl OfficeState {
     }
 
     /// Whether the owner of a task has a pointer to it.
-    pub(crate) fn is_pointed_to(&self, record: &Record) -> Result<bool, OfficeError> {
+    pub(crate) fn is_pointed_to(&self, record: &TaskRecord) -> Result<bool, OfficeError> {
         let keys = [Pointer::to(record).key(), key(&record.task.id)];
         let is_it = |pointer: &Pointer| pointer.id == record.task.id && pointer.assignee == record.task.assignee;
         Ok(self.pointer_under(&record.task.owner, &keys, is_it)?.is_some())

@@ -21,7 +21,7 @@ pub(super) const TASK_SPACE: Uuid = Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_6
 
 /// Everything about one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct TaskRecord {
     pub(crate) task: Task,
     /// The file that brought it, as it was named when it arrived.
     pub(crate) file: String,
@@ -50,7 +50,7 @@ pub(crate) struct Record {
     pub(crate) outgoing: Option<PendingUpdate>,
 }
 
-impl Record {
+impl TaskRecord {
     /// Whether this is the record of the task that this message, which arrived in this file, brought.
     pub(crate) fn is_of(&self, message: &Message, file: &str) -> bool {
         self.task.owner == message.from
@@ -113,13 +113,13 @@ impl OfficeState {
     }
 
     /// The record of a task, open or ended.
-    pub(crate) fn record(&self, assignee: &AgentName, id: &TaskId) -> Result<Option<Record>, OfficeError> {
+    pub(crate) fn record(&self, assignee: &AgentName, id: &TaskId) -> Result<Option<TaskRecord>, OfficeError> {
         let directory = self.tasks_dir(assignee);
         let (open, ended) = (directory.join(key(id)), directory.join(ENDED).join(key(id)));
         // One whose end was cut short lies in both places, and the ended one is the truth. Ended ones are never opened again,
         // so the last look cannot miss one that ends while we look.
         for path in [&ended, &open, &ended] {
-            if let Some(record) = read_json::<Record>(path)?.filter(|record| record.task.id == *id) {
+            if let Some(record) = read_json::<TaskRecord>(path)?.filter(|record| record.task.id == *id) {
                 return Ok(Some(record));
             }
         }
@@ -133,7 +133,7 @@ impl OfficeState {
         assignee: &AgentName,
         message: &Message,
         file: &str,
-    ) -> Result<Option<Record>, OfficeError> {
+    ) -> Result<Option<TaskRecord>, OfficeError> {
         let Some(task) = &message.task else { return Ok(None) };
         for id in [&task.id, &message_file::second_task_id(&task.id, message, file)] {
             if let Some(record) = self.record(assignee, id)?.filter(|record| record.is_of(message, file)) {
@@ -155,7 +155,7 @@ impl OfficeState {
     }
 
     /// Keeps a record. The caller holds the assignee's lock.
-    pub(crate) fn keep_record(&self, record: &Record, wait: Wait) -> Result<(), OfficeError> {
+    pub(crate) fn keep_record(&self, record: &TaskRecord, wait: Wait) -> Result<(), OfficeError> {
         let directory = self.tasks_dir(&record.task.assignee);
         let open = directory.join(key(&record.task.id));
         if !record.task.state.is_terminal() {
@@ -173,12 +173,12 @@ impl OfficeState {
     }
 
     /// All records of tasks given to an agent; the ended ones too if wanted.
-    pub(crate) fn records(&self, assignee: &AgentName, ended: bool) -> Result<Vec<Record>, OfficeError> {
+    pub(crate) fn records(&self, assignee: &AgentName, ended: bool) -> Result<Vec<TaskRecord>, OfficeError> {
         let directory = self.tasks_dir(assignee);
-        let mut records: Vec<Record> = read_all(&directory)?;
+        let mut records: Vec<TaskRecord> = read_all(&directory)?;
         // One that ended while its move was cut short lies in both places; the ended one is the truth.
         if ended {
-            let ended: Vec<Record> = read_all(&directory.join(ENDED))?;
+            let ended: Vec<TaskRecord> = read_all(&directory.join(ENDED))?;
             records.retain(|open| !ended.iter().any(|record| record.task.id == open.task.id));
             records.extend(ended);
         } else {
