@@ -7,7 +7,7 @@ use std::time::Duration;
 use amb_core::{Code, OfficeError};
 
 use crate::context::{Context, backoff};
-use crate::ledger::Crossing;
+use crate::ledger::CrossingRow;
 
 /// Delay of the first round, by when residents and guests are known.
 const FIRST: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ async fn look(context: &Context, after: i64) -> Result<(i64, usize), OfficeError
 }
 
 /// Whether nothing can refer to a message any more.
-async fn is_over(context: &Context, row: &Crossing) -> Result<bool, OfficeError> {
+async fn is_over(context: &Context, row: &CrossingRow) -> Result<bool, OfficeError> {
     // A task report, of which the office wrote its own message.
     let Some(id) = row.office_id else { return Ok(true) };
     // One of the two is the resident, whose view shows what the office still has.
@@ -78,7 +78,7 @@ mod tests {
     use amb_core::{Card, MessageId, Timestamp};
     use amb_dir::Layout;
 
-    use crate::ledger::{NewCrossing, NewCrossingKind, State};
+    use crate::ledger::{CrossingState, NewCrossing, NewCrossingKind};
     use crate::testing::Fixture;
 
     #[tokio::test]
@@ -102,7 +102,7 @@ mod tests {
             row(out("unread", fresh_uuid(now))),
         ]);
         let rows = rows.await.unwrap();
-        context.ledger.note(rows[..3].iter().map(|row| (row.number, State::Read)).collect()).await.unwrap();
+        context.ledger.note(rows[..3].iter().map(|row| (row.number, CrossingState::Read)).collect()).await.unwrap();
 
         assert_eq!(look(context, 0).await.unwrap(), (0, 2));
         for (id, stays) in [("removed", false), ("kept", true), ("report", false), ("unread", true)] {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::consent;
 use crate::context::{Context, backoff};
-use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
+use crate::ledger::{CrossingRow, CrossingState, Direction, NewCrossing, NewCrossingKind};
 use crate::membership;
 use crate::refusal;
 
@@ -75,7 +75,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
         let dealt = match entry.event {
             Event::NewMessage(event) => match mail.pop_front_if(|(id, _)| *id == event.message_id) {
                 Some((_, Some((row, message)))) => carry(context, resident, row, message).await.map(|(row, state)| {
-                    if state == State::Across {
+                    if state == CrossingState::Across {
                         delivered.add(number);
                     }
                     states.push((row, state));
@@ -125,7 +125,7 @@ impl Runs {
     }
 }
 
-type PendingMail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
+type PendingMail = VecDeque<(MessageId, Option<(CrossingRow, Message)>)>;
 
 /// Loads the messages of these entries, and writes a ledger row for each.
 async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<PendingMail, OfficeError> {
@@ -164,16 +164,16 @@ fn nonce(id: Uuid) -> u32 {
 async fn carry(
     context: &Context,
     resident: &Agent,
-    row: Crossing,
+    row: CrossingRow,
     message: Message,
-) -> Result<(i64, State), OfficeError> {
-    if !matches!(row.state, State::Crossing) {
+) -> Result<(i64, CrossingState), OfficeError> {
+    if !matches!(row.state, CrossingState::Crossing) {
         return Ok((row.number, row.state));
     }
     match put_across(context, resident, &row, message.clone()).await? {
         Ok(()) => {
             context.stats.carried_in.fetch_add(1, Ordering::Relaxed);
-            Ok((row.number, State::Across))
+            Ok((row.number, CrossingState::Across))
         }
         Err(why) => {
             context.stats.refused.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +182,7 @@ async fn carry(
                 "message refused: not carried to the directory"
             );
             refusal::notify_sender(context, resident, &message, why).await?;
-            Ok((row.number, State::Refused))
+            Ok((row.number, CrossingState::Refused))
         }
     }
 }
@@ -191,7 +191,7 @@ async fn carry(
 async fn put_across(
     context: &Context,
     resident: &Agent,
-    row: &Crossing,
+    row: &CrossingRow,
     message: Message,
 ) -> Result<Result<(), String>, OfficeError> {
     let Some(known) = context.membership.resident(&resident.name) else {
@@ -218,7 +218,7 @@ async fn put_across(
 }
 
 /// The message with the directory's ids. `None` for an update of a task that is not in the ledger.
-async fn of_directory(context: &Context, row: &Crossing, message: Message) -> Result<Option<Message>, OfficeError> {
+async fn of_directory(context: &Context, row: &CrossingRow, message: Message) -> Result<Option<Message>, OfficeError> {
     let reply_to = match &message.reply_to {
         Some(id) => context.ledger.dir_id(id).await?,
         None => None,
@@ -264,5 +264,5 @@ async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<
         Err(error) if error.code() == Code::NotFound => {}
         Err(error) => return Err(error),
     }
-    context.ledger.note(vec![(row.number, State::Read)]).await
+    context.ledger.note(vec![(row.number, CrossingState::Read)]).await
 }

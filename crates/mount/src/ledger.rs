@@ -58,7 +58,7 @@ pub(crate) enum Direction {
 
 /// How far a message has come. What is below 3 is looked at again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum CrossingState {
     /// Being carried, or the process ended while it was.
     Crossing = 0,
     /// Waiting for its recipient's consent.
@@ -71,21 +71,21 @@ pub(crate) enum State {
     Refused = 4,
 }
 
-impl State {
+impl CrossingState {
     fn of(number: i64) -> Self {
         match number {
-            0 => State::Crossing,
-            1 => State::Waiting,
-            2 => State::Across,
-            3 => State::Read,
-            _ => State::Refused,
+            0 => CrossingState::Crossing,
+            1 => CrossingState::Waiting,
+            2 => CrossingState::Across,
+            3 => CrossingState::Read,
+            _ => CrossingState::Refused,
         }
     }
 }
 
 /// A message that crosses.
 #[derive(Debug, Clone)]
-pub(crate) struct Crossing {
+pub(crate) struct CrossingRow {
     pub(crate) number: i64,
     pub(crate) sender: AgentName,
     pub(crate) recipient: AgentName,
@@ -97,7 +97,7 @@ pub(crate) struct Crossing {
     /// Inward: the moment it has in the directory. Outward: when it was first seen.
     pub(crate) at: Timestamp,
     pub(crate) nonce: u32,
-    pub(crate) state: State,
+    pub(crate) state: CrossingState,
     /// It was begun before, perhaps by a process that ended.
     pub(crate) again: bool,
 }
@@ -194,7 +194,7 @@ impl CrossingLedger {
         way: Direction,
         agent: &AgentName,
         cursor: u64,
-        states: Vec<(i64, State)>,
+        states: Vec<(i64, CrossingState)>,
     ) -> Result<()> {
         let agent = agent.clone();
         self.run(move |db| {
@@ -211,7 +211,7 @@ impl CrossingLedger {
     }
 
     /// Notes how far messages have come.
-    pub(crate) async fn note(&self, states: Vec<(i64, State)>) -> Result<()> {
+    pub(crate) async fn note(&self, states: Vec<(i64, CrossingState)>) -> Result<()> {
         if states.is_empty() {
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl CrossingLedger {
     }
 
     /// Writes down what is about to be carried; one that was begun before comes back as it stands.
-    pub(crate) async fn begin(&self, new: Vec<NewCrossing>) -> Result<Vec<Crossing>> {
+    pub(crate) async fn begin(&self, new: Vec<NewCrossing>) -> Result<Vec<CrossingRow>> {
         if new.is_empty() {
             return Ok(Vec::new());
         }
@@ -242,11 +242,11 @@ impl CrossingLedger {
     pub(crate) async fn open_ones(
         &self,
         way: Direction,
-        state: State,
+        state: CrossingState,
         recipient: Option<&AgentName>,
         after: i64,
         most: u32,
-    ) -> Result<Vec<Crossing>> {
+    ) -> Result<Vec<CrossingRow>> {
         let recipient = recipient.map(AgentName::to_string);
         self.run(move |db| {
             let mut select = db.prepare_cached(columns!(
@@ -284,7 +284,7 @@ impl CrossingLedger {
     }
 }
 
-fn set_states(db: &Connection, states: &[(i64, State)]) -> rusqlite::Result<()> {
+fn set_states(db: &Connection, states: &[(i64, CrossingState)]) -> rusqlite::Result<()> {
     let mut update = db.prepare_cached("UPDATE crossings SET state = ?2 WHERE number = ?1")?;
     for (number, state) in states {
         update.execute(params![number, *state as i64])?;

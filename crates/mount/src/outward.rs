@@ -14,7 +14,7 @@ use amb_store::Crossing as Carried;
 
 use crate::consent::{self, ConsentAnswer};
 use crate::context::{Context, backoff};
-use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
+use crate::ledger::{CrossingRow, CrossingState, Direction, NewCrossing, NewCrossingKind};
 use crate::membership::{self, Guest, Resident};
 use crate::reports;
 
@@ -26,7 +26,7 @@ const SOME: u32 = 200;
 /// Result of carrying one message.
 pub(crate) enum OutwardOutcome {
     /// Its new state.
-    Done(State),
+    Done(CrossingState),
     /// It cannot be carried, and why.
     Refuse(String),
 }
@@ -100,7 +100,7 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
 }
 
 /// Handles one message and returns its row and new state, if it has a row.
-async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
+async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, CrossingState)>, OfficeError> {
     let me = guest.mailbox.me();
     let found = match guest.mailbox.message(id).await {
         Ok(found) => found,
@@ -135,12 +135,12 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
     let Some(row) = context.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
         return Ok(None);
     };
-    if row.state != State::Crossing {
+    if row.state != CrossingState::Crossing {
         return Ok(None);
     }
     let outcome = match message.kind {
         Kind::TaskUpdate => reports::report(context, guest, &resident, &row, &message).await?,
-        _ if behind => OutwardOutcome::Done(State::Waiting),
+        _ if behind => OutwardOutcome::Done(CrossingState::Waiting),
         _ => send(context, &resident, &row, &message).await?,
     };
     settle(context, guest, &row, &message, outcome).await.map(Some)
@@ -152,7 +152,7 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let mut undecided = HashSet::new();
     let mut after = 0;
     loop {
-        let waiting = context.ledger.open_ones(Direction::Out, State::Waiting, Some(me), after, SOME).await?;
+        let waiting = context.ledger.open_ones(Direction::Out, CrossingState::Waiting, Some(me), after, SOME).await?;
         let Some(last) = waiting.last() else { return Ok(()) };
         after = last.number;
         for row in waiting {
@@ -162,7 +162,7 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
             let message = match guest.mailbox.message(&row.dir_id).await {
                 Ok(found) => found.message,
                 Err(error) if error.code() == Code::NotFound => {
-                    context.ledger.note(vec![(row.number, State::Refused)]).await?;
+                    context.ledger.note(vec![(row.number, CrossingState::Refused)]).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -170,7 +170,7 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
             let Some(resident) = membership::find_resident(context, &row.sender).await? else { continue };
             let outcome = send(context, &resident, &row, &message).await?;
             let (number, state) = settle(context, guest, &row, &message, outcome).await?;
-            if state == State::Waiting {
+            if state == CrossingState::Waiting {
                 undecided.insert(row.sender);
             } else {
                 context.ledger.note(vec![(number, state)]).await?;
@@ -183,12 +183,12 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
 async fn send(
     context: &Context,
     resident: &Resident,
-    row: &Crossing,
+    row: &CrossingRow,
     message: &Message,
 ) -> Result<OutwardOutcome, OfficeError> {
-    let Some(id) = row.office_id else { return Ok(OutwardOutcome::Done(State::Refused)) };
+    let Some(id) = row.office_id else { return Ok(OutwardOutcome::Done(CrossingState::Refused)) };
     if row.again && is_there(context, resident, id.into()).await? {
-        return Ok(OutwardOutcome::Done(State::Across));
+        return Ok(OutwardOutcome::Done(CrossingState::Across));
     }
     let reply_to = match &message.reply_to {
         Some(id) => context.ledger.office_id(&resident.agent.name, id).await?,
@@ -221,12 +221,12 @@ async fn send(
             Ok(written) => {
                 context.publish(written);
                 context.stats.carried_out.fetch_add(1, Ordering::Relaxed);
-                return Ok(OutwardOutcome::Done(State::Across));
+                return Ok(OutwardOutcome::Done(CrossingState::Across));
             }
             Err(error) if error.code() == Code::NotConnected => {
                 match consent::ask(context, resident, &row.recipient, row.at).await? {
                     ConsentAnswer::Go => {}
-                    ConsentAnswer::Wait => return Ok(OutwardOutcome::Done(State::Waiting)),
+                    ConsentAnswer::Wait => return Ok(OutwardOutcome::Done(CrossingState::Waiting)),
                     ConsentAnswer::Refuse(why) => return Ok(OutwardOutcome::Refuse(why)),
                 }
             }
@@ -250,15 +250,15 @@ async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Resu
 async fn settle(
     context: &Context,
     guest: &Guest,
-    row: &Crossing,
+    row: &CrossingRow,
     message: &Message,
     outcome: OutwardOutcome,
-) -> Result<(i64, State), OfficeError> {
+) -> Result<(i64, CrossingState), OfficeError> {
     match outcome {
         OutwardOutcome::Done(state) => Ok((row.number, state)),
         OutwardOutcome::Refuse(why) => {
             put_aside(context, guest, message, &why).await?;
-            Ok((row.number, State::Refused))
+            Ok((row.number, CrossingState::Refused))
         }
     }
 }

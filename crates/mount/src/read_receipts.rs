@@ -7,7 +7,7 @@ use amb_core::{Code, OfficeError, Timestamp};
 use amb_dir::CarryOutcome;
 
 use crate::context::{Context, backoff};
-use crate::ledger::{Direction, State};
+use crate::ledger::{CrossingState, Direction};
 
 /// Interval of rounds. Other programs take files away without a signal.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,14 +41,14 @@ pub(crate) async fn keep(context: Arc<Context>) {
 
 /// Checks some messages after this one. Returns where to continue (0: from the start).
 async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
-    let unread = context.ledger.open_ones(Direction::In, State::Across, None, after, SOME).await?;
+    let unread = context.ledger.open_ones(Direction::In, CrossingState::Across, None, after, SOME).await?;
     let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
     let mut states = Vec::new();
     for row in unread {
         let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
         match context.office.carry_outcome(&row.recipient, file).await? {
             CarryOutcome::Waiting => {}
-            CarryOutcome::Refused => states.push((row.number, State::Refused)),
+            CarryOutcome::Refused => states.push((row.number, CrossingState::Refused)),
             CarryOutcome::Handled => {
                 let Some(resident) = context.membership.resident(&row.recipient) else { continue };
                 match context.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
@@ -57,7 +57,7 @@ async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
                     Err(error) if error.code() == Code::NotFound => {}
                     Err(error) => return Err(error),
                 }
-                states.push((row.number, State::Read));
+                states.push((row.number, CrossingState::Read));
             }
         }
     }

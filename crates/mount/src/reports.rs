@@ -3,7 +3,7 @@
 use amb_core::{Code, Mailbox, Message, OfficeError, TaskState};
 
 use crate::context::Context;
-use crate::ledger::{Crossing, State};
+use crate::ledger::{CrossingRow, CrossingState};
 use crate::membership::{Guest, Resident};
 use crate::outward::OutwardOutcome;
 
@@ -15,7 +15,7 @@ pub(crate) async fn report(
     context: &Context,
     guest: &Guest,
     resident: &Resident,
-    row: &Crossing,
+    row: &CrossingRow,
     update: &Message,
 ) -> Result<OutwardOutcome, OfficeError> {
     let unknown = || Ok(OutwardOutcome::Refuse("it is about a task that did not cross here".into()));
@@ -46,6 +46,6 @@ pub(crate) async fn report(
     }
     guest.mailbox.ack_mounted(std::slice::from_ref(&update.id)).await?;
     // Written at once, not with the page: a later report would hide that this one was made.
-    context.ledger.note(vec![(row.number, State::Read)]).await?;
-    Ok(OutwardOutcome::Done(State::Read))
+    context.ledger.note(vec![(row.number, CrossingState::Read)]).await?;
+    Ok(OutwardOutcome::Done(CrossingState::Read))
 }

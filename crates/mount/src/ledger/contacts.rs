@@ -5,7 +5,7 @@
 use amb_core::AgentName;
 use rusqlite::{Connection, params};
 
-use super::{CrossingLedger, Result, State};
+use super::{CrossingLedger, CrossingState, Result};
 
 /// Creates the table and fills it from earlier crossings.
 pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
@@ -37,7 +37,7 @@ pub(super) fn note(db: &Connection, resident: &AgentName, guest: &AgentName) -> 
          WHERE NOT EXISTS (SELECT 1 FROM contacts WHERE resident = ?1 AND guest = ?2)
            AND NOT EXISTS (SELECT 1 FROM crossings WHERE inward = 1 AND sender = ?2 AND recipient = ?1 AND state <> ?3)",
     )?
-    .execute(params![resident, guest, State::Refused as i64])
+    .execute(params![resident, guest, CrossingState::Refused as i64])
     .map(drop)
 }
 

@@ -10,19 +10,19 @@
 use rusqlite::params;
 
 use super::row::{columns, crossing};
-use super::{Crossing, CrossingLedger, Result, State};
+use super::{CrossingLedger, CrossingRow, CrossingState, Result};
 
 impl CrossingLedger {
     /// Rows that were read and brought no task, after this number, in order. Never the last row of all: its number would
     /// be given to another message.
-    pub(crate) async fn read_ones(&self, after: i64, most: u32) -> Result<Vec<Crossing>> {
+    pub(crate) async fn read_ones(&self, after: i64, most: u32) -> Result<Vec<CrossingRow>> {
         self.run(move |db| {
             let mut select = db.prepare_cached(columns!(
                 "WHERE state = ?1 AND number > ?2 AND office_task IS NULL AND dir_task IS NULL
                    AND number < (SELECT max(number) FROM crossings)
                  ORDER BY number LIMIT ?3"
             ))?;
-            let rows = select.query_map(params![State::Read as i64, after, most], crossing)?;
+            let rows = select.query_map(params![CrossingState::Read as i64, after, most], crossing)?;
             rows.collect()
         })
         .await

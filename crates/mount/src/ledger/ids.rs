@@ -5,17 +5,17 @@ use rusqlite::OptionalExtension;
 use uuid::Uuid;
 
 use super::row::find;
-use super::{Crossing, CrossingLedger, Result};
+use super::{CrossingLedger, CrossingRow, Result};
 
 impl CrossingLedger {
     /// The crossing of this message of the directory's, if it was begun.
-    pub(crate) async fn outward(&self, recipient: &AgentName, dir_id: &MessageId) -> Result<Option<Crossing>> {
+    pub(crate) async fn outward(&self, recipient: &AgentName, dir_id: &MessageId) -> Result<Option<CrossingRow>> {
         let (recipient, dir_id) = (recipient.clone(), dir_id.clone());
         self.run(move |db| find(db, "inward = 0 AND dir_id = ?1 AND recipient = ?2", dir_id.as_str(), &recipient)).await
     }
 
     /// The crossing by which this message of the office's came to be.
-    pub(crate) async fn sent_as(&self, recipient: &AgentName, office_id: Uuid) -> Result<Option<Crossing>> {
+    pub(crate) async fn sent_as(&self, recipient: &AgentName, office_id: Uuid) -> Result<Option<CrossingRow>> {
         let recipient = recipient.clone();
         self.run(move |db| {
             find(db, "inward = 0 AND office_id = ?1 AND recipient = ?2", &office_id.to_string(), &recipient)

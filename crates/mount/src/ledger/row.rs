@@ -4,7 +4,7 @@ use amb_core::{AgentName, MessageId, Timestamp};
 use amb_dir::DirOffice;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Crossing, NewCrossing, NewCrossingKind, State};
+use super::{CrossingRow, CrossingState, NewCrossing, NewCrossingKind};
 
 /// The columns of a crossing, and the rest of a statement.
 macro_rules! columns {
@@ -15,7 +15,7 @@ macro_rules! columns {
 
 pub(super) use columns;
 
-pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -> rusqlite::Result<Crossing> {
+pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -> rusqlite::Result<CrossingRow> {
     let NewCrossing { sender, recipient, what } = new;
     let before = match &what {
         NewCrossingKind::In { office_id, .. } => {
@@ -72,7 +72,18 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
     if !inward && office_id.is_some() {
         super::contacts::note(db, &sender, &recipient)?;
     }
-    Ok(Crossing { number, sender, recipient, office_id, dir_id, file, at, nonce, state: State::Crossing, again: false })
+    Ok(CrossingRow {
+        number,
+        sender,
+        recipient,
+        office_id,
+        dir_id,
+        file,
+        at,
+        nonce,
+        state: CrossingState::Crossing,
+        again: false,
+    })
 }
 
 fn is_taken(db: &Connection, dir_id: &MessageId) -> rusqlite::Result<bool> {
@@ -84,19 +95,19 @@ pub(super) fn find(
     condition: &str,
     id: &str,
     recipient: &AgentName,
-) -> rusqlite::Result<Option<Crossing>> {
+) -> rusqlite::Result<Option<CrossingRow>> {
     let sql = format!("{}{condition}", columns!("WHERE "));
     db.prepare_cached(&sql)?.query_row([id, recipient.as_str()], crossing).optional()
 }
 
 /// A crossing from its row. Names and ids were checked when they were written.
-pub(super) fn crossing(row: &Row<'_>) -> rusqlite::Result<Crossing> {
+pub(super) fn crossing(row: &Row<'_>) -> rusqlite::Result<CrossingRow> {
     fn bad(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     }
     let name = |at: usize| -> rusqlite::Result<AgentName> { row.get::<_, String>(at)?.parse().map_err(bad) };
     let office_id: Option<String> = row.get(3)?;
-    Ok(Crossing {
+    Ok(CrossingRow {
         number: row.get(0)?,
         sender: name(1)?,
         recipient: name(2)?,
@@ -105,7 +116,7 @@ pub(super) fn crossing(row: &Row<'_>) -> rusqlite::Result<Crossing> {
         file: row.get(5)?,
         at: Timestamp::from_microsecond(row.get(6)?).map_err(bad)?,
         nonce: row.get(7)?,
-        state: State::of(row.get(8)?),
+        state: CrossingState::of(row.get(8)?),
         again: true,
     })
 }

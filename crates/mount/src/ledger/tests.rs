@@ -44,7 +44,7 @@ async fn what_was_begun_comes_back_as_it_was_written_first() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = opened(dir.path(), Layout::Nanobot);
     let first = ledger.begin(vec![outgoing("d1", 1), incoming(2, None)]).await.unwrap();
-    assert!(first.iter().all(|row| !row.again && row.state == State::Crossing));
+    assert!(first.iter().all(|row| !row.again && row.state == CrossingState::Crossing));
     drop(ledger);
     let ledger = opened(dir.path(), Layout::Nanobot);
     // Another try has other ids for the other side: those that were written down hold.
@@ -61,10 +61,13 @@ async fn states_and_cursors_are_kept_together() {
     let ledger = opened(dir.path(), Layout::Nanobot);
     let ben: AgentName = "ben".parse().unwrap();
     ledger.begin(vec![outgoing("d1", 1), outgoing("d2", 2)]).await.unwrap();
-    ledger.settle(Direction::Out, &ben, 70, vec![(1, State::Across), (2, State::Waiting)]).await.unwrap();
+    ledger
+        .settle(Direction::Out, &ben, 70, vec![(1, CrossingState::Across), (2, CrossingState::Waiting)])
+        .await
+        .unwrap();
     assert_eq!(ledger.cursor(Direction::Out, &ben).await.unwrap(), 70);
     assert_eq!(ledger.cursor(Direction::In, &ben).await.unwrap(), 0);
-    let waiting = ledger.open_ones(Direction::Out, State::Waiting, Some(&ben), 0, 9).await.unwrap();
+    let waiting = ledger.open_ones(Direction::Out, CrossingState::Waiting, Some(&ben), 0, 9).await.unwrap();
     assert_eq!(waiting.iter().map(|row| row.dir_id.as_str()).collect::<Vec<_>>(), ["d2"]);
     assert_eq!(ledger.waiting().await.unwrap(), 1);
 }
@@ -78,10 +81,10 @@ async fn a_senders_mail_that_waits_is_found_behind_any_number_of_others() {
     let mut new: Vec<_> = (0..300).map(|n| outgoing(&format!("d{n}"), n)).collect();
     new.push(NewCrossing { sender: zoe.clone(), ..outgoing("last", 300) });
     let rows = ledger.begin(new).await.unwrap();
-    ledger.note(rows.iter().map(|row| (row.number, State::Waiting)).collect()).await.unwrap();
+    ledger.note(rows.iter().map(|row| (row.number, CrossingState::Waiting)).collect()).await.unwrap();
     assert!(ledger.waits(&ben, &ann).await.unwrap() && ledger.waits(&ben, &zoe).await.unwrap());
     assert!(!ledger.waits(&zoe, &ann).await.unwrap());
-    ledger.note(vec![(rows[300].number, State::Across)]).await.unwrap();
+    ledger.note(vec![(rows[300].number, CrossingState::Across)]).await.unwrap();
     assert!(!ledger.waits(&ben, &zoe).await.unwrap());
 }
 
@@ -112,9 +115,9 @@ async fn only_what_was_read_and_brought_no_task_can_be_forgotten() {
     let rows =
         vec![outgoing("d1", 1), outgoing("d2", 2), incoming(3, task), incoming(4, None), report, outgoing("d3", 5)];
     let rows = ledger.begin(rows).await.unwrap();
-    let read = [0, 2, 3, 4, 5].map(|at: usize| (rows[at].number, State::Read));
+    let read = [0, 2, 3, 4, 5].map(|at: usize| (rows[at].number, CrossingState::Read));
     ledger.note(read.to_vec()).await.unwrap();
-    let found = |rows: Vec<Crossing>| rows.iter().map(|row| row.number).collect::<Vec<_>>();
+    let found = |rows: Vec<CrossingRow>| rows.iter().map(|row| row.number).collect::<Vec<_>>();
     assert_eq!(found(ledger.read_ones(0, 9).await.unwrap()), [rows[0].number, rows[3].number, rows[4].number]);
     assert_eq!(found(ledger.read_ones(rows[0].number, 1).await.unwrap()), [rows[3].number], "a page after a number");
     ledger.forget(vec![rows[0].number, rows[4].number]).await.unwrap();
@@ -149,7 +152,7 @@ async fn whom_a_resident_wrote_to_first_is_known_also_from_before_it_was_noted()
     let ledger = opened(dir.path(), Layout::Nanobot);
     known(&ledger).await;
     // What was refused did not come to zoe: then she is the first.
-    ledger.note(vec![(rows[2].number, State::Refused)]).await.unwrap();
+    ledger.note(vec![(rows[2].number, CrossingState::Refused)]).await.unwrap();
     ledger.begin(vec![out("d3", 5, &zoe)]).await.unwrap();
     assert!(ledger.is_contact(&zoe, &ben).await.unwrap());
 }
