@@ -29,7 +29,7 @@ impl tracing::Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let mut line = WarningLine::default();
         event.record(&mut line);
         let mut waiting = WAITING.lock();
         if waiting.lines.len() == MOST {
@@ -50,12 +50,12 @@ impl tracing::Subscriber for Warnings {
 }
 
 #[derive(Default)]
-struct Line {
+struct WarningLine {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for WarningLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a String cannot fail.
         let _written = match field.name() {

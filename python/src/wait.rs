@@ -6,12 +6,12 @@ use tokio::sync::Notify;
 /// Waits that other threads can end.
 #[derive(Default)]
 pub(crate) struct Waits {
-    state: Mutex<State>,
+    state: Mutex<WaitState>,
     wake: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitState {
     waiting: usize,
     /// Woken while nobody waited: the next wait ends at once.
     woken: bool,
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Waits {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.state.lock()
     }
 
@@ -45,7 +45,7 @@ impl Waits {
 
     /// Runs `work`, which gets a future that ends when it is to stop waiting. If it was woken before, that future has ended
     /// already.
-    pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Stop) -> W) -> Option<T>
+    pub(crate) async fn run<T, W>(&self, work: impl FnOnce(StopSignal) -> W) -> Option<T>
     where
         W: Future<Output = T>,
     {
@@ -60,7 +60,7 @@ impl Waits {
         }
         let (ended, when_ended) = tokio::sync::oneshot::channel();
         let _waiting = Waiting(self);
-        let mut work = std::pin::pin!(work(Stop(when_ended)));
+        let mut work = std::pin::pin!(work(StopSignal(when_ended)));
         tokio::select! {
             done = &mut work => return Some(done),
             () = stop => {}
@@ -72,9 +72,9 @@ impl Waits {
 }
 
 /// Ends when the work is to stop waiting.
-pub(crate) struct Stop(tokio::sync::oneshot::Receiver<()>);
+pub(crate) struct StopSignal(tokio::sync::oneshot::Receiver<()>);
 
-impl Stop {
+impl StopSignal {
     pub(crate) async fn ended(self) {
         // The sender is dropped only when the work has ended.
         let _told = self.0.await;
