@@ -75,13 +75,13 @@ impl<'de> Deserialize<'de> for Cursor {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum CursorForm {
             Number(u64),
             Text(Box<str>),
         }
-        Ok(match Form::deserialize(de)? {
-            Form::Number(number) => number.into(),
-            Form::Text(text) => Self(text),
+        Ok(match CursorForm::deserialize(de)? {
+            CursorForm::Number(number) => number.into(),
+            CursorForm::Text(text) => Self(text),
         })
     }
 }

@@ -16,7 +16,7 @@ pub struct WebRules {
     /// Hosts accepted besides the names of loopback, in lower case, without ports.
     hosts: Vec<String>,
     any_origin: bool,
-    origins: Vec<Origin>,
+    origins: Vec<WebOrigin>,
 }
 
 /// Why a request is refused.
@@ -51,13 +51,13 @@ impl WebRefusal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Origin {
+struct WebOrigin {
     scheme: String,
     host: String,
     port: Option<u16>,
 }
 
-impl Origin {
+impl WebOrigin {
     fn parse(text: &str) -> Option<Self> {
         let (scheme, authority) = text.trim().trim_end_matches('/').split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
@@ -105,7 +105,7 @@ impl WebRules {
             addresses: !loopback,
             hosts: hosts.iter().map(name).collect(),
             any_origin: origins.iter().any(|origin| origin == "*"),
-            origins: origins.iter().filter_map(|origin| Origin::parse(origin)).collect(),
+            origins: origins.iter().filter_map(|origin| WebOrigin::parse(origin)).collect(),
         }
     }
 
@@ -129,7 +129,7 @@ impl WebRules {
         match origin {
             None => Ok(()),
             Some(_) if self.any_origin => Ok(()),
-            Some(text) => match Origin::parse(text) {
+            Some(text) => match WebOrigin::parse(text) {
                 Some(origin) if self.origins.contains(&origin) || is_own(&origin, asked.as_ref()) => Ok(()),
                 _ => Err(WebRefusal::Origin),
             },
@@ -138,7 +138,7 @@ impl WebRules {
 }
 
 /// Whether a page was served by the host that it calls. The scheme is ignored: a proxy may have terminated TLS.
-fn is_own(origin: &Origin, asked: Option<&(String, Option<u16>)>) -> bool {
+fn is_own(origin: &WebOrigin, asked: Option<&(String, Option<u16>)>) -> bool {
     let Some((host, port)) = asked else { return false };
     let usual = match origin.scheme.as_str() {
         "http" => 80,
