@@ -54,7 +54,7 @@ fn given<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Value>, D::Error> {
 pub(super) fn tool() -> Tool {
     super::tool(
         "mailbox_send",
-        "Send a message, or a task with kind=task, to another agent, running or not. Durable once answered. ToolAnswer with \
+        "Send a message, or a task with kind=task, to another agent, running or not. Durable once answered. Answer with \
          reply_to or session_id; a new topic needs a subject.",
         Effect::Adds,
         arguments(&[

@@ -62,6 +62,19 @@ async fn the_tools_cost_a_model_no_more_than_their_budget() {
 }
 
 #[tokio::test]
+async fn no_text_for_a_model_names_a_type_of_the_code() {
+    let office = MemoryOffice::new();
+    let mut client = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
+    let result = client.result("tools/list", json!({})).await;
+    for tool in result["tools"].as_array().unwrap() {
+        let text = tool["description"].as_str().unwrap();
+        let is_type = |word: &&str| word.chars().skip(1).any(char::is_uppercase) && word.contains(char::is_lowercase);
+        assert_eq!(text.split_whitespace().find(is_type), None, "{text}");
+    }
+    client.close().await;
+}
+
+#[tokio::test]
 async fn the_tools_that_a_woken_model_needs_are_there_without_a_search() {
     let office = MemoryOffice::new();
     let mut client = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
