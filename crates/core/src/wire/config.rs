@@ -4,11 +4,8 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::WireError;
 use super::json::{Fields, Json};
-use crate::Object;
 use crate::card::{AllowFrom, Card};
 use crate::limits::DEFAULT_POLL_INTERVAL;
 use crate::name::AgentName;
@@ -55,11 +52,6 @@ impl MailboxConfig {
         section.map(|section| Self::from_fields(section.map("channels.mailbox")?)).transpose()
     }
 
-    /// Reads the section alone.
-    pub fn from_section(bytes: &[u8]) -> Result<Self, WireError> {
-        Self::from_fields(Fields::parse(bytes)?)
-    }
-
     fn from_fields(fields: Fields<'_>) -> Result<Self, WireError> {
         let mut config = Self::default();
         for (key, value) in fields.0 {
@@ -102,26 +94,6 @@ impl MailboxConfig {
         }
         Ok(config)
     }
-
-    /// The section in camelCase, every setting spelled out.
-    pub fn to_section(&self) -> Object {
-        let seconds = self.poll_interval.as_secs_f64();
-        let section = json!({
-            "enabled": self.enabled,
-            "agentId": self.agent.as_ref().map_or("", AgentName::as_str),
-            "description": self.card.description,
-            "capabilities": self.card.capabilities,
-            "allowFrom": self.card.allow_from,
-            "maxConcurrentTasks": self.card.max_concurrent_tasks,
-            "pollInterval": seconds,
-            "mailboxesRoot": self.mailboxes_root,
-        });
-        match section {
-            Value::Object(section) => section,
-            // The macro above returns nothing but an object.
-            _ => Object::new(),
-        }
-    }
 }
 
 /// `agentId` as `agent_id`.
@@ -156,8 +128,9 @@ fn seconds(value: Json<'_>) -> Result<Duration, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::testing::{arbitrary_bytes, mutated, name, retyped};
+    use crate::wire::testing::{arbitrary_bytes, mutated, retyped};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     const SEED: &str = r#"{
   "channels": {
@@ -176,28 +149,24 @@ mod tests {
 }"#;
 
     fn section(value: Value) -> Result<MailboxConfig, WireError> {
-        MailboxConfig::from_section(value.to_string().as_bytes())
+        let config = json!({"channels": {"mailbox": value}});
+        MailboxConfig::from_config(config.to_string().as_bytes()).map(Option::unwrap)
     }
 
     #[test]
-    fn the_seeds_section_is_read_and_written_with_the_same_settings() {
+    fn the_seeds_section_is_understood() {
         let config = MailboxConfig::from_config(SEED.as_bytes()).unwrap().unwrap();
         assert_eq!(config.agent.as_ref().unwrap().as_str(), "coder");
         assert_eq!(config.card.allow_from, AllowFrom(vec!["researcher".into()]));
-        let mut seed = serde_json::from_str::<Value>(SEED).unwrap()["channels"]["mailbox"].clone();
-        seed["pollInterval"] = json!(5.0);
-        assert_eq!(Value::Object(config.to_section()), seed);
+        assert_eq!((config.enabled, config.poll_interval), (true, Duration::from_secs(5)));
     }
 
     #[test]
     fn an_empty_section_has_the_seeds_defaults() {
         let config = section(json!({})).unwrap();
         assert_eq!(config, MailboxConfig::default());
-        assert_eq!(
-            Value::Object(config.to_section()),
-            json!({"enabled": false, "agentId": "", "description": "", "capabilities": [], "allowFrom": ["*"],
-                   "maxConcurrentTasks": 3, "pollInterval": 5.0, "mailboxesRoot": "~/.nanobot/mailboxes"})
-        );
+        assert_eq!((config.enabled, config.agent, config.card), (false, None, Card::default()));
+        assert_eq!((config.poll_interval.as_secs(), config.mailboxes_root.as_str()), (5, "~/.nanobot/mailboxes"));
         for none in ["{}", r#"{"channels":null}"#, r#"{"channels":{}}"#, r#"{"channels":{"mailbox":null}}"#] {
             assert_eq!(MailboxConfig::from_config(none.as_bytes()), Ok(None));
         }
@@ -251,29 +220,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_section_written_is_the_section_read(
-            enabled in any::<bool>(), agent in name(), description in any::<String>(), max in any::<u32>(),
-            capabilities in prop::collection::vec(any::<String>(), 0..3), allow in prop::collection::vec(any::<String>(), 0..3),
-            millis in 1_u64..86_400_000, root in "[^ ]{1,20}",
-        ) {
-            prop_assume!(!root.trim().is_empty());
-            let config = MailboxConfig {
-                enabled,
-                agent: Some(agent),
-                card: Card { description, capabilities, allow_from: AllowFrom(allow), max_concurrent_tasks: max },
-                poll_interval: Duration::from_millis(millis),
-                mailboxes_root: root,
-            };
-            prop_assert_eq!(section(Value::Object(config.to_section())).unwrap(), config);
-        }
-
-        #[test]
         fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
             for bytes in [bytes, a, b] {
-                let _ = MailboxConfig::from_section(&bytes);
-                if let Ok(Some(config)) = MailboxConfig::from_config(&bytes) {
-                    prop_assert_eq!(section(Value::Object(config.to_section())).unwrap(), config);
-                }
+                let _ = MailboxConfig::from_config(&bytes);
             }
         }
     }

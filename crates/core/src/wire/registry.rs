@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::stamp::{Stamp, Strict};
+use super::stamp::Stamp;
 use super::{WireError, pretty};
 use crate::Object;
 use crate::card::{AllowFrom, Card, Presence, Status};
@@ -97,15 +97,6 @@ impl Registry {
         self.entries.insert(entry.name.as_str().to_owned(), Value::Object(fields));
     }
 
-    /// Records a heartbeat and what the agent is doing, and nothing else. `false` when it has no entry.
-    pub fn touch(&mut self, name: &AgentName, at: Timestamp, status: Status, current_tasks: &[TaskId]) -> bool {
-        let Some(Value::Object(fields)) = self.entries.get_mut(name.as_str()) else { return false };
-        fields.insert("last_heartbeat".to_owned(), Strict(at).to_string().into());
-        fields.insert("status".to_owned(), status.as_str().into());
-        fields.insert("current_tasks".to_owned(), json!(current_tasks));
-        true
-    }
-
     /// All entries as they are, by name.
     pub fn raw(&self) -> &Object {
         &self.entries
@@ -132,21 +123,9 @@ impl Registry {
             }
         }
     }
-
-    /// Takes an agent out.
-    pub fn remove(&mut self, name: &AgentName) -> bool {
-        self.entries.remove(name.as_str()).is_some()
-    }
 }
 
 impl RegistryEntry {
-    /// The entry of an agent that registers now.
-    pub fn new(name: AgentName, card: Card, now: Timestamp) -> Self {
-        let stamp = Some(Stamp::now(now));
-        let last_heartbeat = stamp.clone();
-        Self { name, card, status: Status::Idle, current_tasks: Vec::new(), registered_at: stamp, last_heartbeat }
-    }
-
     /// Parses an entry. Missing fields have nanobot's defaults; a field of the wrong type is an error, so that a broken
     /// `allow_from` is not read as "everybody".
     pub fn parse(key: &str, value: &Value) -> Result<Self, WireError> {
@@ -276,6 +255,18 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    /// An idle agent with this heartbeat.
+    fn seen_at(second: i64) -> RegistryEntry {
+        RegistryEntry {
+            name: name("me"),
+            card: Card::default(),
+            status: Status::Idle,
+            current_tasks: Vec::new(),
+            registered_at: None,
+            last_heartbeat: Some(Stamp::now(at(second))),
+        }
+    }
+
     #[test]
     fn the_seeds_registry_is_read_and_written_back_with_nothing_lost() {
         let mut registry = Registry::parse(SEED.as_bytes()).unwrap();
@@ -315,16 +306,11 @@ mod tests {
         assert!(registry.get(&name("worse")).unwrap_err().to_string().contains("worse.allow_from"));
 
         let before = value(&registry);
-        registry.put(&RegistryEntry::new(name("me"), Card::default(), at(1)));
-        assert!(
-            registry.touch(&name("me"), at(2), Status::Busy, &[])
-                && !registry.touch(&name("bad"), at(2), Status::Idle, &[])
-        );
+        registry.put(&seen_at(2));
         let mut after = value(&registry);
         assert_eq!(after["me"]["last_heartbeat"], "1970-01-01T00:00:02Z");
         after.as_object_mut().unwrap().remove("me");
         assert_eq!(after, before);
-        assert!(registry.remove(&name("me")) && !registry.contains(&name("me")));
     }
 
     #[test]
@@ -349,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_offline_when_its_heartbeat_is_old() {
-        let entry = RegistryEntry::new(name("me"), Card::default(), at(100));
+        let entry = seen_at(100);
         let timeout = Duration::from_secs(30);
         assert_eq!(entry.clone().into_agent(at(130), timeout).presence.status, Status::Idle);
         assert_eq!(entry.into_agent(at(131), timeout).presence.status, Status::Offline);
