@@ -1,6 +1,6 @@
 //! Ending the waits of a mailbox's threads.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Waits that other threads can end.
@@ -19,13 +19,9 @@ struct WaitState {
 }
 
 impl Waits {
-    fn state(&self) -> MutexGuard<'_, WaitState> {
-        self.state.lock()
-    }
-
     /// Ends all waits; if there are none, the following one.
     pub(crate) fn wake(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.waiting {
             0 => state.woken = true,
             _ => self.wake.notify_waiters(),
@@ -34,13 +30,13 @@ impl Waits {
 
     /// Ends all waits, for good. Returns whether it was the first call.
     pub(crate) fn close(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.wake.notify_waiters();
         !std::mem::replace(&mut state.closed, true)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state().closed
+        self.state.lock().closed
     }
 
     /// Runs `work`, which gets a future that ends when it is to stop waiting. If it was woken before, that future has ended
@@ -51,7 +47,7 @@ impl Waits {
     {
         let mut stop = Box::pin(self.wake.notified());
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.closed || std::mem::take(&mut state.woken) {
                 return None;
             }
@@ -85,6 +81,6 @@ struct Waiting<'w>(&'w Waits);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.0.state.lock().waiting -= 1;
     }
 }

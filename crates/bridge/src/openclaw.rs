@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 
 use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
@@ -173,19 +173,15 @@ pub struct OpenClaw {
 }
 
 impl OpenClaw {
-    fn found(&self) -> MutexGuard<'_, Option<GatewayRoute>> {
-        self.found.lock()
-    }
-
     /// The route to use, probed for where none was chosen.
     async fn choose(&self) -> Result<GatewayRoute, TurnError> {
-        let known = self.wanted.or(*self.found());
+        let known = self.wanted.or(*self.found.lock());
         match known {
             Some(route) => Ok(route),
             None => {
                 let route = self.gateway.probe().await?;
                 tracing::info!(gateway = %self.gateway.url, %route, "the gateway offers this route");
-                *self.found() = Some(route);
+                *self.found.lock() = Some(route);
                 Ok(route)
             }
         }
@@ -195,7 +191,7 @@ impl OpenClaw {
 #[async_trait]
 impl Runtime for OpenClaw {
     fn describe(&self) -> String {
-        let route = match self.wanted.or(*self.found()) {
+        let route = match self.wanted.or(*self.found.lock()) {
             Some(route) => route.to_string(),
             None => "whatever it offers".into(),
         };
@@ -203,16 +199,18 @@ impl Runtime for OpenClaw {
     }
 
     fn is_idempotent(&self) -> bool {
-        self.wanted.or(*self.found()) == Some(GatewayRoute::WebSocket)
+        self.wanted.or(*self.found.lock()) == Some(GatewayRoute::WebSocket)
     }
 
     async fn check(&self) -> Result<(), TurnError> {
-        let known = self.wanted.or(*self.found());
+        let known = self.wanted.or(*self.found.lock());
         // A probed route is kept while the gateway is unreachable: a gateway that is starting offers some routes before others,
         // and an interrupted turn must be joined by the route that began it.
         if let Some(route) = known {
             match self.gateway.offers(route).await {
-                Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => *self.found() = None,
+                Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => {
+                    *self.found.lock() = None
+                }
                 known => return known,
             }
         }
@@ -226,7 +224,7 @@ impl Runtime for OpenClaw {
             GatewayRoute::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
         };
         if ran.as_ref().is_err_and(|error| error.trouble == Trouble::NotOffered) {
-            *self.found() = None;
+            *self.found.lock() = None;
         }
         ran
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use amb_core::GoalId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::InboxMessage;
@@ -40,7 +40,7 @@ impl InboxBuffer {
     /// Adds a message at the end. When the inbox is full the oldest message is dropped, counted and warned about.
     pub fn push(&self, message: impl Into<Arc<InboxMessage>>) {
         let lost = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             let lost = if queue.len() >= INBOX_CAPACITY { queue.pop_front() } else { None };
             queue.push_back(message.into());
             lost
@@ -53,19 +53,19 @@ impl InboxBuffer {
 
     /// Takes everything, oldest first, for good.
     pub fn drain(&self) -> Vec<InboxMessage> {
-        self.queue().drain(..).map(Arc::unwrap_or_clone).collect()
+        self.queue.lock().drain(..).map(Arc::unwrap_or_clone).collect()
     }
 
     /// Takes everything, oldest first. A batch that is dropped before it is [confirmed](Batch::confirm), also by a
     /// panic or a cancelled turn, returns to the front of the inbox.
     pub fn take(self: &Arc<Self>) -> Batch {
-        let messages = self.queue().drain(..).map(Arc::unwrap_or_clone).collect();
+        let messages = self.queue.lock().drain(..).map(Arc::unwrap_or_clone).collect();
         Batch { messages, home: Some(Arc::clone(self)) }
     }
 
     /// How many messages wait. Those of an open batch are not among them.
     pub fn len(&self) -> usize {
-        self.queue().len()
+        self.queue.lock().len()
     }
 
     /// Whether nothing waits.
@@ -92,7 +92,7 @@ impl InboxBuffer {
     fn put_back(&self, messages: Vec<InboxMessage>) {
         let mut lost = VecDeque::new();
         {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             for message in messages.into_iter().rev() {
                 queue.push_front(Arc::new(message));
             }
@@ -109,10 +109,6 @@ impl InboxBuffer {
     fn count_evicted(&self, count: u64, oldest: &InboxMessage) {
         let total = self.evicted.fetch_add(count, Ordering::Relaxed) + count;
         tracing::warn!(goal = %self.goal, from = %oldest.from_agent_id, total, "inbox full: the oldest peer message was dropped");
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<InboxMessage>>> {
-        self.queue.lock()
     }
 }
 

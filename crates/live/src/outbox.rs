@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use amb_core::Timestamp;
 use fs_err as fs;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub(crate) use entry::OutboxEntry;
 
@@ -99,7 +99,7 @@ impl Outbox {
         let size = entry.payload.len() as u64;
         // Holds the lock during the write, so that numbers are on disk in order and the bounds are exact. Outages are
         // rare and a sync takes milliseconds.
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.waiting.len() >= self.options.max_messages {
             return Err(NotQueued::Full(format!("{} messages wait", state.waiting.len())));
         }
@@ -115,17 +115,17 @@ impl Outbox {
 
     /// Whether a message for this subject waits; a later one must wait too, or it would overtake.
     pub(crate) fn holds(&self, subject: &str) -> bool {
-        self.state().by_subject.contains_key(subject)
+        self.state.lock().by_subject.contains_key(subject)
     }
 
     /// What waits, oldest first.
     pub(crate) fn waiting(&self) -> Vec<(u64, Arc<OutboxEntry>)> {
-        self.state().waiting.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
+        self.state.lock().waiting.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
     }
 
     /// Number of waiting messages.
     pub(crate) fn len(&self) -> usize {
-        self.state().waiting.len()
+        self.state.lock().waiting.len()
     }
 
     /// Number of messages in `dead/`.
@@ -136,7 +136,7 @@ impl Outbox {
     /// Removes a message that was delivered.
     pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
         fs::remove_file(self.path(number))?;
-        self.state().remove(number);
+        self.state.lock().remove(number);
         Ok(())
     }
 
@@ -164,10 +164,6 @@ impl Outbox {
 
     fn path(&self, number: u64) -> PathBuf {
         self.options.dir.join(format!("{number:020}.json"))
-    }
-
-    fn state(&self) -> MutexGuard<'_, OutboxState> {
-        self.state.lock()
     }
 }
 

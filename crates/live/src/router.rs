@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use amb_core::{Backoff, GoalId};
 use futures_util::StreamExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -138,7 +138,7 @@ impl InboxRouter {
 
     /// Returns the buffer of a goal that runs in this process, with what came for it before.
     pub fn register(&self, goal: GoalId) -> Arc<InboxBuffer> {
-        let buffer = self.inner.table().register(goal);
+        let buffer = self.inner.table.lock().register(goal);
         self.inner.link(goal);
         buffer
     }
@@ -146,7 +146,7 @@ impl InboxRouter {
     /// Keeps messages for a goal that is about to start, for a time; `register` then finds them. Needed between
     /// processes, where no other process would keep them.
     pub fn expect(&self, goal: GoalId) {
-        self.inner.table().expect(goal, Instant::now(), &self.inner.options);
+        self.inner.table.lock().expect(goal, Instant::now(), &self.inner.options);
         self.inner.link(goal);
     }
 
@@ -157,7 +157,7 @@ impl InboxRouter {
         let last_refusal = Mutex::new(None::<String>);
         let standing = async {
             loop {
-                match self.inner.table().link(goal) {
+                match self.inner.table.lock().link(goal) {
                     None => return Err(BrokerError::Rejected(format!("goal {goal} is not registered here"))),
                     Some(SubscriptionState::Up(_)) => return Ok(()),
                     Some(SubscriptionState::Failed(why)) => {
@@ -182,19 +182,19 @@ impl InboxRouter {
 
     /// Removes a goal that has ended; messages that still come for it are refused.
     pub fn forget(&self, goal: GoalId) {
-        let ended = self.inner.table().forget(goal);
+        let ended = self.inner.table.lock().forget(goal);
         // Dropped outside the lock: ending a subscription calls into the broker.
         drop(ended);
     }
 
     /// Registered goals.
     pub fn goals(&self) -> usize {
-        self.inner.table().registered()
+        self.inner.table.lock().registered()
     }
 
     /// Buffers that wait for a goal which has not registered.
     pub fn waiting(&self) -> usize {
-        self.inner.table().waiting()
+        self.inner.table.lock().waiting()
     }
 
     /// What was dropped so far.
@@ -210,20 +210,18 @@ impl InboxRouter {
 }
 
 impl RouterState {
-    fn table(&self) -> MutexGuard<'_, RoutingTable> {
-        self.table.lock()
-    }
-
     /// Subscribes at once if possible, else leaves it to the task.
     fn link(&self, goal: GoalId) {
         // A goal whose last attempt failed is retried by the task.
-        if matches!(self.table().link(goal), Some(SubscriptionState::Failed(_))) || !self.table().claim_link(goal) {
+        if matches!(self.table.lock().link(goal), Some(SubscriptionState::Failed(_)))
+            || !self.table.lock().claim_link(goal)
+        {
             return;
         }
         match self.broker.subscribe_now(&inbox_subject(goal), &self.inlet) {
             Some(subscription) => self.linked(goal, Ok(subscription)),
             None => {
-                self.table().todo.push(goal);
+                self.table.lock().todo.push(goal);
                 self.work.notify_one();
             }
         }
@@ -235,7 +233,7 @@ impl RouterState {
             Err(why) => SubscriptionState::Failed(why),
         };
         // Returns the old state, or the new one of a goal that was removed meanwhile.
-        let unused = self.table().set_link(goal, link);
+        let unused = self.table.lock().set_link(goal, link);
         drop(unused);
         self.progress.send_modify(|number| *number += 1);
     }
@@ -252,7 +250,7 @@ impl RouterState {
             ParcelRefused("the payload is no inbox message".into())
         })?;
         let buffer = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             if id.is_some_and(|id| table.has_seen(id)) {
                 self.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
@@ -284,14 +282,14 @@ async fn run(inner: Weak<RouterState>, cancel: CancellationToken) {
         let Some(router) = inner.upgrade() else { return };
         round(&router, &mut failures, &cancel).await;
         if cancel.is_cancelled() {
-            let ended = router.table().take_down();
+            let ended = router.table.lock().take_down();
             drop(ended);
             router.strays.lock().take();
             return;
         }
-        failures.retain(|goal, _| router.table().link(*goal).is_some());
+        failures.retain(|goal, _| router.table.lock().link(*goal).is_some());
         let work = Arc::clone(&router.work);
-        let pause = match router.table().todo.is_empty() {
+        let pause = match router.table.lock().todo.is_empty() {
             true => router.options.waiting_time.min(Duration::from_secs(5)),
             false => Duration::ZERO,
         };
@@ -307,7 +305,7 @@ async fn run(inner: Weak<RouterState>, cancel: CancellationToken) {
 /// Drops what has waited too long and subscribes to what is new. `failures` holds each failing goal's backoff.
 async fn round(router: &Arc<RouterState>, failures: &mut HashMap<GoalId, Backoff>, cancel: &CancellationToken) {
     let (todo, ended) = {
-        let mut table = router.table();
+        let mut table = router.table.lock();
         (std::mem::take(&mut table.todo), table.sweep(Instant::now(), router.options.waiting_time))
     };
     drop(ended);
@@ -350,9 +348,9 @@ fn retry_later(router: &Arc<RouterState>, goal: GoalId, wait: Duration, cancel: 
             () = tokio::time::sleep(wait) => {}
         }
         if let Some(router) = router.upgrade()
-            && router.table().claim_link(goal)
+            && router.table.lock().claim_link(goal)
         {
-            router.table().todo.push(goal);
+            router.table.lock().todo.push(goal);
             router.work.notify_one();
         }
     });

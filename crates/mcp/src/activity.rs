@@ -5,7 +5,7 @@ use std::time::Duration;
 use amb_core::Timestamp;
 use amb_wake::CodexQueue;
 use jiff::SignedDuration;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::model::JsonObject;
 use tokio::sync::Notify;
 
@@ -44,7 +44,7 @@ impl Activity {
     /// tell when their turn began.
     pub(crate) fn called(&self, meta: &JsonObject, turn_began: impl FnOnce() -> Option<Timestamp>) {
         let now = Timestamp::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.called_at = Some(now);
         if let Some(thread) = thread_of(meta) {
             state.codex_thread = Some(thread);
@@ -68,43 +68,39 @@ impl Activity {
     }
 
     pub(crate) fn called_at(&self) -> Option<Timestamp> {
-        self.state().called_at
+        self.state.lock().called_at
     }
 
     pub(crate) fn codex_thread(&self) -> Option<String> {
-        self.state().codex_thread.clone()
+        self.state.lock().codex_thread.clone()
     }
 
     /// Records a ring that is about to be made; returns the one before it.
     pub(crate) fn rings(&self, at: Timestamp) -> LastRing {
-        std::mem::replace(&mut self.state().ring, LastRing { at: Some(at), turn: None })
+        std::mem::replace(&mut self.state.lock().ring, LastRing { at: Some(at), turn: None })
     }
 
     /// Restores the previous ring after one that failed.
     pub(crate) fn ring_failed(&self, before: LastRing) {
-        self.state().ring = before;
+        self.state.lock().ring = before;
     }
 
     pub(crate) fn user_spoke(&self, at: Option<Timestamp>) {
-        self.state().user_turn_at = at;
+        self.state.lock().user_turn_at = at;
     }
 
     /// Whether the client's current calls follow from a ring rather than from its user: it is in the turn that the ring started,
     /// or in one that was running then. Where the client does not report when its turns begin, all calls for a while.
     pub(crate) fn is_woken(&self, now: Timestamp) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let is_of_ring = state.turn_began.is_none_or(|began| Some(began) <= state.ring.turn.max(state.ring.at));
         state.was_rung(now) && state.user_turn_at < state.ring.at && is_of_ring
     }
 
     /// How long ago the last ring was made.
     pub(crate) fn since_ring(&self, now: Timestamp) -> Duration {
-        let rung = self.state().ring.at.unwrap_or(now);
+        let rung = self.state.lock().ring.at.unwrap_or(now);
         Duration::try_from(now.duration_since(rung)).unwrap_or_default()
-    }
-
-    fn state(&self) -> MutexGuard<'_, ActivityState> {
-        self.state.lock()
     }
 }
 

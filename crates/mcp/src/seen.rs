@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use amb_core::{Cursor, Mailbox, OfficeError};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::activity::Activity;
 use crate::lazy_mailbox::LazyMailbox;
@@ -40,7 +40,7 @@ struct Ids {
 impl ClientMemory {
     /// Remembers an id; returns whether it was new.
     pub(crate) fn first_time(&self, id: &str) -> bool {
-        let mut ids = lock(&self.ids);
+        let mut ids = self.ids.lock();
         if !ids.known.insert(id.to_owned()) {
             return false;
         }
@@ -54,15 +54,15 @@ impl ClientMemory {
     }
 
     pub(crate) fn knows(&self, id: &str) -> bool {
-        lock(&self.ids).known.contains(id)
+        self.ids.lock().known.contains(id)
     }
 
     pub(crate) fn cursor(&self) -> Option<Cursor> {
-        lock(&self.cursor).clone()
+        self.cursor.lock().clone()
     }
 
     pub(crate) fn set_cursor(&self, cursor: Option<Cursor>) {
-        *lock(&self.cursor) = cursor;
+        *self.cursor.lock() = cursor;
     }
 
     /// Sets the cursor when the client connects: it is told what happens from here on. Does not wait long for an office that is
@@ -80,14 +80,14 @@ impl ClientMemory {
     pub(crate) async fn find_place(&self, office: &dyn Mailbox) -> Result<(), OfficeError> {
         if self.cursor().is_none() {
             let end = office.events(None, Duration::ZERO).await?.cursor;
-            lock(&self.cursor).get_or_insert(end);
+            self.cursor.lock().get_or_insert(end);
         }
         Ok(())
     }
 
     /// The latest remembered ids, at most so many.
     pub(crate) fn latest(&self, most: usize) -> Vec<String> {
-        lock(&self.ids).order.iter().rev().take(most).cloned().collect()
+        self.ids.lock().order.iter().rev().take(most).cloned().collect()
     }
 
     /// Counts a wait until the result is dropped.
@@ -111,10 +111,6 @@ impl Drop for OpenWait<'_> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +129,7 @@ mod tests {
         for n in 0..CAPACITY * 2 {
             assert!(seen.first_time(&n.to_string()));
         }
-        assert_eq!(lock(&seen.ids).known.len(), CAPACITY);
+        assert_eq!(seen.ids.lock().known.len(), CAPACITY);
         assert!(seen.knows(&(CAPACITY * 2 - 1).to_string()) && !seen.knows("0"));
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use amb_core::OfficeError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::RoleServer;
 use rmcp::model::ResourceUpdatedNotificationParam;
 use rmcp::service::{Peer, SubscriptionContext};
@@ -35,7 +35,7 @@ impl Subscriptions {
     ) -> Result<(), OfficeError> {
         uri.parse::<Uri>()?;
         {
-            let mut uris = self.lock();
+            let mut uris = self.uris.lock();
             if uris.len() >= MOST && !uris.contains(&uri) {
                 return Err(OfficeError::invalid(format!("at most {MOST} subscriptions; unsubscribe from some")));
             }
@@ -51,11 +51,7 @@ impl Subscriptions {
     }
 
     pub(crate) fn remove(&self, uri: &str) {
-        self.lock().remove(uri);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.uris.lock()
+        self.uris.lock().remove(uri);
     }
 }
 
@@ -69,7 +65,8 @@ async fn forward(
         if peer.is_transport_closed() {
             return;
         }
-        let wanted: Vec<String> = subscriptions.lock().iter().filter(|uri| touched.includes(uri)).cloned().collect();
+        let wanted: Vec<String> =
+            subscriptions.uris.lock().iter().filter(|uri| touched.includes(uri)).cloned().collect();
         for uri in wanted {
             if let Err(error) = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await {
                 tracing::debug!(%error, "the client is gone; its subscriptions end");

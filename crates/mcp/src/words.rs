@@ -6,7 +6,7 @@ use amb_core::GoalId;
 use amb_core::render::render_peer_messages_block;
 use amb_core::render::size::{clip_shown, shown_chars};
 use amb_core::wire::inbox::InboxMessage;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ impl Words {
     /// Adds a peer's message.
     pub fn say(&self, word: InboxMessage) {
         {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             if queue.len() >= CAPACITY
                 && let Some(lost) = queue.pop_front()
             {
@@ -52,7 +52,7 @@ impl Words {
     /// Takes the oldest in their order, as many as fit into the budget. One that is longer than the whole budget is cut, and its
     /// rest waits for the next result, as does whatever does not fit.
     pub(crate) fn take(&self, budget: &mut TextBudget) -> Vec<InboxMessage> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let mut taken = Vec::new();
         while let Some(word) = queue.front() {
             let frame = size(&WordShown::from(&InboxMessage { body: String::new(), ..word.clone() })) + GOAL_CHARS;
@@ -78,7 +78,7 @@ impl Words {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue().len()
+        self.queue.lock().len()
     }
 
     /// Subscribes to further messages.
@@ -95,10 +95,6 @@ impl Words {
                 return;
             }
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<InboxMessage>> {
-        self.queue.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_core::doc::MessageView;
 use amb_core::{AgentName, Kind, Message, MessageId, SessionId, Task, TaskId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How long a message that was shown counts as what the model is working on.
@@ -80,7 +80,7 @@ impl Work {
         if message.kind == Kind::TaskUpdate {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let known = state.mails.iter().position(|mail| mail.id == message.id).and_then(|at| state.mails.remove(at));
         let (answered, ended, judged, route) =
             known.map_or((false, false, false, None), |mail| (mail.answered, mail.ended, mail.judged, mail.route));
@@ -107,7 +107,7 @@ impl Work {
     /// Records what the office says that this agent works on: messages that its consumers have claimed, and open tasks. What it
     /// no longer mentions is no work any more.
     pub(crate) fn known_to_the_office(&self, claimed: &[Message], tasks: &[Task]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.mails.retain(|mail| {
             mail.shown_at.is_some_and(|at| at.elapsed() < MEMORY)
                 || claimed.iter().any(|message| message.id == mail.id)
@@ -149,14 +149,14 @@ impl Work {
 
     /// Records a message's hops, and that it answers nothing of this agent's own.
     pub(crate) fn came(&self, id: &MessageId, route: HopState) {
-        if let Some(mail) = self.state().mails.iter_mut().find(|mail| mail.id == *id) {
+        if let Some(mail) = self.state.lock().mails.iter_mut().find(|mail| mail.id == *id) {
             (mail.route, mail.judged) = (Some(route), true);
         }
     }
 
     /// Records a message that the model sent.
     pub(crate) fn sent(&self, to: &AgentName, session: &SessionId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.refused = None;
         for mail in state.mails.iter_mut().filter(|mail| mail.from == *to || mail.session.as_ref() == Some(session)) {
             mail.answered = true;
@@ -165,33 +165,33 @@ impl Work {
 
     /// Records that a message was refused because of what the model is working on.
     pub(crate) fn refused(&self, to: &AgentName) {
-        self.state().refused = Some(to.clone());
+        self.state.lock().refused = Some(to.clone());
     }
 
     /// Whether the last message was refused because of what the model is working on, and was for this agent.
     pub(crate) fn was_refused(&self, to: &AgentName) -> bool {
-        self.state().refused.as_ref() == Some(to)
+        self.state.lock().refused.as_ref() == Some(to)
     }
 
     /// Records that the task has ended.
     pub(crate) fn ended(&self, task: &TaskId, message: &MessageId) {
         let is_it = |mail: &&mut WorkMail| mail.task.as_ref() == Some(task) || mail.id == *message;
-        self.state().mails.iter_mut().filter(is_it).for_each(|mail| mail.ended = true);
+        self.state.lock().mails.iter_mut().filter(is_it).for_each(|mail| mail.ended = true);
     }
 
     /// Removes a message that is no work: it is gone, or it answers what this agent itself asked.
     pub(crate) fn forget(&self, id: &MessageId) {
-        self.state().mails.retain(|mail| mail.id != *id);
+        self.state.lock().mails.retain(|mail| mail.id != *id);
     }
 
     /// Whether the model works on this message, and it came from this agent.
     pub(crate) fn is_from(&self, id: &MessageId, from: &AgentName) -> bool {
-        self.state().mails.iter().any(|mail| mail.id == *id && mail.from == *from)
+        self.state.lock().mails.iter().any(|mail| mail.id == *id && mail.from == *from)
     }
 
     /// The last message of this agent that was shown, in this session where one is named.
     pub(crate) fn last_from(&self, from: &AgentName, session: Option<&SessionId>) -> Option<MessageId> {
-        let state = self.state();
+        let state = self.state.lock();
         let is_it = |mail: &&WorkMail| {
             !mail.ended && mail.from == *from && (session.is_none() || mail.session.as_ref() == session)
         };
@@ -204,22 +204,18 @@ impl Work {
             let is_new = || mail.shown_at.is_some_and(|at| at.elapsed() <= within);
             mail.from == *from && mail.is_request() && (mail.is_open() || is_new())
         };
-        self.state().mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
+        self.state.lock().mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
     /// What a message to this agent may be passing on, latest first. Empty where it answers that agent: that is a reply, not a
     /// relay.
     pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<WorkMail> {
-        let state = self.state();
+        let state = self.state.lock();
         let goes_back = |mail: &WorkMail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
         if state.mails.iter().any(|mail| goes_back(mail) && !mail.answered && !mail.ended) {
             return Vec::new();
         }
         state.mails.iter().rev().filter(|mail| !goes_back(mail) && !mail.ended).cloned().collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, WorkState> {
-        self.state.lock()
     }
 }
 

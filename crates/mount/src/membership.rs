@@ -12,7 +12,7 @@ use amb_core::name::BadName;
 use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Presence, Status, Timestamp};
 use amb_dir::{DirMailbox, Home};
 use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -118,24 +118,16 @@ impl Membership {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Lists> {
-        self.lists.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Lists> {
-        self.lists.write()
-    }
-
     pub(crate) fn resident(&self, name: &AgentName) -> Option<Arc<Resident>> {
-        self.read().residents.get(name).cloned()
+        self.lists.read().residents.get(name).cloned()
     }
 
     pub(crate) fn guest(&self, name: &AgentName) -> Option<Arc<Guest>> {
-        self.read().guests.get(name).cloned()
+        self.lists.read().guests.get(name).cloned()
     }
 
     pub(crate) fn add_guest(&self, guest: Arc<Guest>) {
-        self.write().guests.insert(guest.mailbox.me().clone(), guest);
+        self.lists.write().guests.insert(guest.mailbox.me().clone(), guest);
     }
 
     pub(crate) fn comes(&self, newcomer: Newcomer) {
@@ -149,11 +141,11 @@ impl Membership {
     }
 
     pub(crate) fn guests(&self) -> Vec<Arc<Guest>> {
-        self.read().guests.values().cloned().collect()
+        self.lists.read().guests.values().cloned().collect()
     }
 
     pub(crate) fn residents(&self) -> Vec<Arc<Resident>> {
-        self.read().residents.values().cloned().collect()
+        self.lists.read().residents.values().cloned().collect()
     }
 
     fn key(&self, name: &AgentName) -> KeyHash {
@@ -245,7 +237,7 @@ async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), Office
     let _changing = context.membership.changing.lock().await;
     let local_names = look_at_directory(context).await?;
     guests::look_at_office(context, &local_names, looked).await?;
-    let lists = (context.membership.read().residents.len(), context.membership.read().guests.len());
+    let lists = (context.membership.lists.read().residents.len(), context.membership.lists.read().guests.len());
     context.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
     context.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
     context.stats.waiting.store(context.ledger.waiting().await?, Ordering::Relaxed);
@@ -276,7 +268,7 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
             }
             Home::Taken => {
                 local_names.insert(entry.name.folded());
-                let gone = context.membership.write().guests.remove(&entry.name);
+                let gone = context.membership.lists.write().guests.remove(&entry.name);
                 if let Some(guest) = gone {
                     guest.gone.cancel();
                 }
@@ -303,7 +295,7 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
         }
         update_card(context, &known.agent, &card).await?;
         let resident = Arc::new(Resident { agent: known.agent.clone(), card });
-        context.membership.write().residents.insert(entry.name.clone(), resident.clone());
+        context.membership.lists.write().residents.insert(entry.name.clone(), resident.clone());
         return Ok(Some(resident));
     }
     let (now, key_hash) = (Timestamp::now(), context.membership.key(&entry.name));
@@ -347,7 +339,7 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
     };
     context.stats.no_collision(&entry.name);
     let resident = Arc::new(Resident { agent: agent.clone(), card });
-    context.membership.write().residents.insert(entry.name.clone(), resident.clone());
+    context.membership.lists.write().residents.insert(entry.name.clone(), resident.clone());
     context.membership.comes(Newcomer::Resident(agent));
     Ok(Some(resident))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use amb_core::{AgentName, OfficeError};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 /// How a mount is.
@@ -97,18 +97,14 @@ impl Stats {
         }
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock()
-    }
-
     pub(crate) fn mounted(&self, mounted: bool) {
-        self.now().mounted = mounted;
+        self.now.lock().mounted = mounted;
     }
 
     /// Records a failure that will be retried. Logged once, until it works or fails differently.
     pub(crate) fn failed(&self, doing: &str, error: &OfficeError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let before = self.now().troubles.insert(doing.to_owned(), error.to_string());
+        let before = self.now.lock().troubles.insert(doing.to_owned(), error.to_string());
         if before.as_deref() != Some(error.detail()) {
             let (directory, cause) = (self.directory.display(), std::error::Error::source(error));
             tracing::warn!(%directory, doing, %error, ?cause, "mount failed; retrying, mail waits");
@@ -117,14 +113,14 @@ impl Stats {
 
     /// Clears a failure.
     pub(crate) fn works(&self, doing: &str) {
-        if self.now().troubles.remove(doing).is_some() {
+        if self.now.lock().troubles.remove(doing).is_some() {
             tracing::info!(directory = %self.directory.display(), doing, "mount recovered");
         }
     }
 
     /// Both sides have an agent of this name, or no new agent may have it.
     pub(crate) fn collides(&self, name: &AgentName, why: &'static str) {
-        if self.now().collisions.insert(name.clone(), why) != Some(why) {
+        if self.now.lock().collisions.insert(name.clone(), why) != Some(why) {
             tracing::warn!(
                 directory = %self.directory.display(), agent = %name, why,
                 "no mail crosses the mount under this name; register under another"
@@ -134,11 +130,11 @@ impl Stats {
 
     /// Clears a collision.
     pub(crate) fn no_collision(&self, name: &AgentName) {
-        self.now().collisions.remove(name);
+        self.now.lock().collisions.remove(name);
     }
 
     pub(crate) fn health(&self) -> MountHealth {
-        let now = self.now();
+        let now = self.now.lock();
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         MountHealth {
             directory: self.directory.clone(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -120,7 +120,7 @@ impl AcpAgent {
 
     /// Why it has ended, if it has.
     pub(super) fn ended(&self) -> Option<String> {
-        self.shared.state().ended.clone()
+        self.shared.state.lock().ended.clone()
     }
 
     /// Sends a request and waits for its response.
@@ -134,7 +134,7 @@ impl AcpAgent {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
         {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             if let Some(why) = &state.ended {
                 return Err(CallError::Ended(why.clone()));
             }
@@ -167,17 +167,17 @@ impl AcpAgent {
 
     /// Starts collecting what the agent says in this session.
     pub(super) fn listen(&self, session: &str) {
-        self.shared.state().turns.insert(session.to_owned(), Collected::default());
+        self.shared.state.lock().turns.insert(session.to_owned(), Collected::default());
     }
 
     /// Whether a turn runs in this session.
     pub(super) fn is_listened_to(&self, session: &str) -> bool {
-        self.shared.state().turns.contains_key(session)
+        self.shared.state.lock().turns.contains_key(session)
     }
 
     /// Stops collecting and returns the answer.
     pub(super) fn heard(&self, session: &str) -> String {
-        self.shared.state().turns.remove(session).map(Collected::finish).unwrap_or_default()
+        self.shared.state.lock().turns.remove(session).map(Collected::finish).unwrap_or_default()
     }
 
     /// Forgets the session of this conversation, so that the next turn begins a new one.
@@ -213,7 +213,7 @@ impl PendingRequest {
         match timeout(limit, &mut self.told).await {
             Ok(Ok(answer)) => answer.map_err(CallError::Rpc),
             Ok(Err(_)) => {
-                let why = self.shared.state().ended.clone();
+                let why = self.shared.state.lock().ended.clone();
                 Err(CallError::Ended(why.unwrap_or_else(|| "the agent has ended".into())))
             }
             Err(_) => Err(CallError::Late),
@@ -223,15 +223,11 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.shared.state().pending.remove(&self.id);
+        self.shared.state.lock().pending.remove(&self.id);
     }
 }
 
 impl AgentConnection {
-    fn state(&self) -> MutexGuard<'_, AgentState> {
-        self.state.lock()
-    }
-
     /// Queues a message for the writing task; waits while the queue is full.
     async fn write(&self, message: &Value) -> Result<(), String> {
         match timeout(WRITE_LIMIT, self.lines.send(line_of(message))).await {
@@ -250,7 +246,7 @@ impl AgentConnection {
 
     /// Records why the agent ended, unless that is known, and fails all pending requests.
     fn close(&self, why: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended.is_none() {
             let complaints = String::from_utf8_lossy(&state.complaints).trim().to_owned();
             state.ended = Some(if complaints.is_empty() { why.to_owned() } else { format!("{why}: {complaints}") });
@@ -264,7 +260,7 @@ impl AgentConnection {
         let complaining = async {
             let mut some = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut some).await {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.complaints.extend_from_slice(&some[..count]);
                 let extra = state.complaints.len().saturating_sub(COMPLAINTS);
                 state.complaints.drain(..extra);
@@ -327,7 +323,7 @@ impl AgentConnection {
     async fn take(&self, message: RpcMessage) -> Result<(), String> {
         match message {
             RpcMessage::Response { id, result } => {
-                if let Some(tell) = self.state().pending.remove(&id) {
+                if let Some(tell) = self.state.lock().pending.remove(&id) {
                     // The caller may have stopped waiting.
                     let _ = tell.send(result);
                 }
@@ -337,7 +333,7 @@ impl AgentConnection {
                 let session = params.get("sessionId").and_then(Value::as_str);
                 if method == "session/update"
                     && let (Some(session), Some(update)) = (session, params.get("update"))
-                    && let Some(turn) = self.state().turns.get_mut(session)
+                    && let Some(turn) = self.state.lock().turns.get_mut(session)
                 {
                     turn.add(update);
                 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_nats::{Message, StatusCode, Subscriber};
 use futures_util::StreamExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::bytes::BytesMut;
 
@@ -80,7 +80,7 @@ impl Awaited {
 
     /// Allocates a slot for the acknowledgement of one message.
     pub(super) fn ask(self: &Arc<Self>) -> PendingAck {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let state = AckState::Waiting(slots.look, None);
         let (index, turn) = match slots.free.pop() {
             Some(index) => {
@@ -116,7 +116,7 @@ impl Awaited {
 
     fn tell<'a>(&self, tokens: impl Iterator<Item = &'a str>, verdict: &AckOutcome) {
         let mut wakers = Vec::new();
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         for (index, turn) in tokens.filter_map(read_token) {
             if let Some(slot) = slots.all.get_mut(index as usize)
                 && slot.turn == turn
@@ -131,14 +131,14 @@ impl Awaited {
     /// Settles every slot as lost, after the connection broke.
     pub(super) fn lose_all(&self) {
         let wakers: Vec<_> =
-            self.slots().all.iter_mut().filter_map(|slot| slot.settle(&AckOutcome::ConnectionLost)).collect();
+            self.slots.lock().all.iter_mut().filter_map(|slot| slot.settle(&AckOutcome::ConnectionLost)).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Times out what has waited too long. Returns whether anything still waits.
     fn look(&self) -> bool {
         let mut wakers = Vec::new();
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         slots.look = slots.look.wrapping_add(1);
         let now = slots.look;
         let mut waiting = false;
@@ -154,10 +154,6 @@ impl Awaited {
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
         waiting
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock()
     }
 }
 
@@ -222,7 +218,7 @@ impl Future for PendingAck {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<AckOutcome> {
         let question = &mut *self;
-        let mut slots = question.owner.slots();
+        let mut slots = question.owner.slots.lock();
         match &mut slots.all[question.index as usize].state {
             // Polled again after completion.
             _ if question.done => Poll::Ready(AckOutcome::ConnectionLost),
@@ -246,7 +242,7 @@ impl Future for PendingAck {
 impl Drop for PendingAck {
     fn drop(&mut self) {
         if !self.done {
-            PendingAck::leave(&mut self.owner.slots(), self.index);
+            PendingAck::leave(&mut self.owner.slots.lock(), self.index);
         }
     }
 }
@@ -303,7 +299,7 @@ mod tests {
     }
 
     fn waiting(awaited: &Awaited) -> usize {
-        let slots = awaited.slots();
+        let slots = awaited.slots.lock();
         slots.all.len() - slots.free.len()
     }
 

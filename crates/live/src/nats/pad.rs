@@ -3,7 +3,7 @@
 //! A message is written by its sender's thread and let go by the connection's. The allocator pays for that with a lock at
 //! every piece; here a piece is only counted.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::bytes::{Bytes, BytesMut};
 
 /// Bytes that are allocated at once.
@@ -28,16 +28,12 @@ impl Pad {
             write(&mut alone);
             return alone.freeze();
         }
-        let mut sheet = self.sheet();
+        let mut sheet = self.0.lock();
         if sheet.capacity() < size {
             *sheet = BytesMut::with_capacity(SHEET);
         }
         write(&mut sheet);
         sheet.split().freeze()
-    }
-
-    fn sheet(&self) -> MutexGuard<'_, BytesMut> {
-        self.0.lock()
     }
 }
 

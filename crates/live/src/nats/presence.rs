@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use amb_core::{GoalId, Timestamp};
 use async_nats::jetstream::{self, kv, stream};
 use futures_util::{StreamExt, TryStreamExt};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio_util::bytes::Bytes;
@@ -90,7 +90,7 @@ impl PresenceBucket {
     pub(super) async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError> {
         let id = goal.goal_id;
         let part = {
-            let mut parts = self.parts();
+            let mut parts = self.parts.lock();
             let room = parts.iter().position(|part| part.goals.len() < GOALS_PER_PART);
             let part = room.unwrap_or_else(|| {
                 parts.push(Own::default());
@@ -170,10 +170,10 @@ impl PresenceBucket {
 
     /// Writes every part again: a heartbeat, and the complete list after an outage.
     async fn refresh(&self, also_unchanged: bool) -> Result<(), BrokerError> {
-        let parts = self.parts().len();
+        let parts = self.parts.lock().len();
         for part in 0..parts {
             // An empty part has been written once; it may expire.
-            let empty = self.parts()[part].goals.is_empty();
+            let empty = self.parts.lock()[part].goals.is_empty();
             self.write(part, also_unchanged && !empty).await?;
         }
         self.roster.sweep();
@@ -230,7 +230,7 @@ impl PresenceBucket {
     async fn write(&self, part: usize, even_if_clean: bool) -> Result<(), BrokerError> {
         let mut writer = self.writer.lock().await;
         let value = {
-            let mut parts = self.parts();
+            let mut parts = self.parts.lock();
             let own = &mut parts[part];
             if !own.dirty && !even_if_clean {
                 return Ok(());
@@ -244,7 +244,7 @@ impl PresenceBucket {
         let store = match self.store(&mut writer).await {
             Ok(store) => store,
             Err(error) => {
-                self.parts()[part].dirty = true;
+                self.parts.lock()[part].dirty = true;
                 return Err(error);
             }
         };
@@ -258,7 +258,7 @@ impl PresenceBucket {
         match written {
             Ok(_) => Ok(()),
             Err(error) => {
-                self.parts()[part].dirty = true;
+                self.parts.lock()[part].dirty = true;
                 *writer = None;
                 Err(self.failed(error))
             }
@@ -322,7 +322,7 @@ impl PresenceBucket {
     }
 
     fn drop_own(&self, goal: GoalId) -> Option<usize> {
-        let mut parts = self.parts();
+        let mut parts = self.parts.lock();
         let part = parts.iter().position(|part| part.goals.iter().any(|own| own.goal_id == goal))?;
         parts[part].goals.retain(|own| own.goal_id != goal);
         parts[part].dirty = true;
@@ -336,10 +336,6 @@ impl PresenceBucket {
 
     fn failed(&self, error: impl std::error::Error) -> BrokerError {
         BrokerError::Rejected(format!("the presence bucket {:?} cannot be used: {}", self.bucket, causes(&error)))
-    }
-
-    fn parts(&self) -> MutexGuard<'_, Vec<Own>> {
-        self.parts.lock()
     }
 }
 
