@@ -215,34 +215,21 @@ pub struct NewMessage {
 impl NewMessage {
     /// The event of a message that has a session.
     pub fn of(message: &Message, session_id: SessionId, subject: String) -> Self {
-        let MessageView {
-            id,
-            sender_name,
-            from_person,
-            content,
-            created_at,
-            kind,
-            priority,
-            parts,
-            task,
-            reply_to,
-            correlation_id,
-            ..
-        } = MessageView::of(message, false);
+        let view = MessageView::of(message, false);
         Self {
             session_id,
             subject,
-            from_agent: sender_name,
-            from_person,
-            content,
-            message_id: id,
-            created_at,
-            kind,
-            priority,
-            parts,
-            task,
-            reply_to,
-            correlation_id,
+            from_agent: view.sender_name,
+            from_person: view.from_person,
+            content: view.content,
+            message_id: view.id,
+            created_at: view.created_at,
+            kind: view.kind,
+            priority: view.priority,
+            parts: view.parts,
+            task: view.task,
+            reply_to: view.reply_to,
+            correlation_id: view.correlation_id,
         }
     }
 }
