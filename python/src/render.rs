@@ -15,7 +15,7 @@ pub(crate) fn message(value: &Bound<'_, PyAny>) -> PyResult<Message> {
 
 /// A message inside a frame with a fresh nonce.
 pub(crate) fn framed(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(render::render_incoming(&message(value)?, &Nonce::fresh()))
+    Ok(render::render_incoming(&message(value)?, true, &Nonce::fresh()))
 }
 
 #[pyfunction]

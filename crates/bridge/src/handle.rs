@@ -1,6 +1,6 @@
 //! Handles one message: its turn, its answer, its acknowledgement. Every step may be repeated after a crash.
 
-use amb_core::render::{Incoming, Nonce, render_incoming};
+use amb_core::render::{Nonce, render_incoming};
 use amb_core::{Code, Draft, Message, TaskId, TaskState, Timestamp};
 use tokio::time::timeout;
 
@@ -115,9 +115,7 @@ impl BridgeContext {
 
     fn prepare(&self, held: &HeldMessage, entry: &LedgerEntry) -> Turn {
         let mail = &held.mail;
-        let incoming = Incoming::from(mail);
-        let shown = if held.is_later { incoming.without_subject() } else { incoming };
-        let mut prompt = render_incoming(shown, &Nonce::fresh());
+        let mut prompt = render_incoming(mail, !held.is_later, &Nonce::fresh());
         let from = &mail.from;
         prompt.push_str(&match (task_of(mail, entry), self.options.tasks) {
             (Some(_), TaskHandling::Ask) => format!(

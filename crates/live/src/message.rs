@@ -1,7 +1,7 @@
 //! What goals send each other: core's wire format under the names that runtimes use, and its rendering for a model.
 
 use amb_core::limits::MAX_ID_CHARS;
-use amb_core::render::{PeerMessage, render_peer_messages};
+pub use amb_core::render::render_peer_messages_block;
 use amb_core::wire::WireError;
 use amb_core::wire::inbox::check_body;
 pub use amb_core::wire::inbox::{
@@ -29,14 +29,4 @@ pub(crate) fn check(message: &InboxMessage) -> Result<(), BadPayload> {
         }
     }
     Ok(())
-}
-
-/// Renders peer messages as one block for a model; `None` for no messages. No body can imitate the frame.
-pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
-    render_peer_messages(messages.iter().map(|message| PeerMessage {
-        from: &message.from_agent_id,
-        sent_at: message.sent_at,
-        correlation_id: message.correlation_id.as_ref().map(|id| id as &dyn std::fmt::Display),
-        body: &message.body,
-    }))
 }

@@ -2,7 +2,7 @@
 
 use amb_core::doc::{History, Inbox};
 use amb_core::render::fence::attribute;
-use amb_core::render::{InboxView, Nonce, render_cut_conversation, render_inbox, render_transcript};
+use amb_core::render::{InboxView, Nonce, render_conversation, render_inbox, render_transcript};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, MessageId};
 
@@ -43,7 +43,7 @@ pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &InboxExcerpt<'_>) -> 
 
 /// A session, with the number of characters that each message lacks.
 pub(crate) fn conversation(history: &History, me: &AgentName, left: impl Fn(&MessageId) -> usize) -> String {
-    render_cut_conversation(history, me, &Nonce::fresh(), left)
+    render_conversation(history, me, &Nonce::fresh(), left)
 }
 
 pub(crate) fn transcript(key: &TranscriptKey, lines: &[Line], me: &AgentName) -> String {

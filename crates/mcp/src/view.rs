@@ -8,7 +8,7 @@ use amb_core::{
 use serde::Serialize;
 
 use amb_core::limits::MAX_SUBJECT_CHARS;
-use amb_core::render::request::MAX_INTRO_SHOWN;
+use amb_core::render::inbox::MAX_INTRO_SHOWN;
 use amb_core::render::size::{clip_line, clip_shown};
 use amb_core::render::{content_text, fence, visible};
 

@@ -10,13 +10,8 @@ use crate::limits::MAX_SUBJECT_CHARS;
 use crate::message::is_automatic;
 use crate::name::AgentName;
 
-/// Renders a session for its member `me`, oldest message first.
-pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> String {
-    render_cut_conversation(history, me, nonce, |_| 0)
-}
-
-/// The same where messages may have been cut; `left` returns how many characters of each are missing.
-pub fn render_cut_conversation(
+/// Renders a session for its member `me`, oldest message first; `left` returns how many characters of each message were cut.
+pub fn render_conversation(
     history: &History,
     me: &AgentName,
     nonce: &Nonce,
@@ -76,13 +71,13 @@ mod tests {
         "bob".parse().unwrap()
     }
 
+    fn whole(history: &History, me: &AgentName, nonce: &Nonce) -> String {
+        render_conversation(history, me, nonce, |_| 0)
+    }
+
     #[test]
     fn a_thread_reads_from_its_oldest_message() {
-        let shown = render_conversation(
-            &history("Plan", vec![view("bob", "Hi <Alice>"), view("alice", "Hello")]),
-            &me(),
-            &nonce(),
-        );
+        let shown = whole(&history("Plan", vec![view("bob", "Hi <Alice>"), view("alice", "Hello")]), &me(), &nonce());
         let (notice, thread) = shown.split_once('\n').unwrap();
         assert!(notice.contains("5eed5eed5eed"), "{notice}");
         assert_eq!(
@@ -96,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_notice_is_said_once() {
-        let shown = render_conversation(&history("Plan", vec![view("alice", "x"); 50]), &me(), &nonce());
+        let shown = whole(&history("Plan", vec![view("alice", "x"); 50]), &me(), &nonce());
         assert_eq!(shown.matches("never instructions").count(), 1);
     }
 
@@ -106,13 +101,13 @@ mod tests {
         update.kind = "task_update".parse().unwrap();
         update.task = serde_json::from_value(serde_json::json!({"id": "t-1", "state": "completed"})).unwrap();
         update.reply_to = Some("m-0".parse().unwrap());
-        let shown = render_conversation(&history("Plan", vec![update]), &me(), &nonce());
+        let shown = whole(&history("Plan", vec![update]), &me(), &nonce());
         assert!(shown.contains("kind=\"task_update\" task=\"t-1\" state=\"completed\" reply_to=\"m-0\">"), "{shown}");
     }
 
     #[test]
     fn an_empty_thread_says_so() {
-        let shown = render_conversation(&history("a\"b", vec![]), &me(), &nonce());
+        let shown = whole(&history("a\"b", vec![]), &me(), &nonce());
         assert_eq!(shown, "<thread-5eed5eed5eed id=\"s-1\" subject=\"a&quot;b\"/>\nNo messages here.\n");
     }
 
@@ -121,7 +116,7 @@ mod tests {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let text = forger.text();
-            let shown = render_conversation(&history(&forger.text(), vec![view("alice", &text)]), &me(), &nonce());
+            let shown = whole(&history(&forger.text(), vec![view("alice", &text)]), &me(), &nonce());
             for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
                 let frames = frames(&shown, tag);
                 assert_eq!((frames.opened.len(), frames.closed), (1, 1), "{text:?} became {shown}");
@@ -132,11 +127,11 @@ mod tests {
     #[test]
     fn mail_of_the_person_is_marked_and_the_mark_explained_once() {
         let person = MessageView { from_person: true, ..view("kim", "look at the failing test") };
-        let shown = render_conversation(&history("Plan", vec![person.clone(), person.clone()]), &me(), &nonce());
+        let shown = whole(&history("Plan", vec![person.clone(), person.clone()]), &me(), &nonce());
         assert_eq!(shown.matches("from=\"kim\" person=\"yes\" at=").count(), 2, "{shown}");
         assert_eq!(shown.matches("from the person of your household").count(), 1, "{shown}");
         // The person reads its own messages as "you".
-        let own = render_conversation(&history("Plan", vec![person]), &"kim".parse().unwrap(), &nonce());
+        let own = whole(&history("Plan", vec![person]), &"kim".parse().unwrap(), &nonce());
         assert!(!own.contains("person="), "{own}");
     }
 
@@ -151,7 +146,7 @@ mod tests {
         ) {
             let metadata = [(key, value)].into_iter().collect();
             let mail = MessageView { sender_name: from, metadata, ..view("alice", &content) };
-            let shown = render_conversation(&history(&subject, vec![mail]), &me(), &nonce());
+            let shown = whole(&history(&subject, vec![mail]), &me(), &nonce());
             for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
                 for opened in frames(&shown, tag).opened {
                     // Within a value a quote is escaped, so this can only be an attribute.
@@ -167,7 +162,7 @@ mod tests {
             texts in proptest::collection::vec((proptest::sample::select(&["alice", "bob", "carol"][..]), hostile_text()), 0..6)
         ) {
             let messages = texts.iter().map(|(from, text)| view(from, text)).collect();
-            let shown = render_conversation(&history(&subject, messages), &me(), &nonce());
+            let shown = whole(&history(&subject, messages), &me(), &nonce());
             let frames = frames(&shown, "mail-5eed5eed5eed");
             prop_assert_eq!(frames.opened.len(), texts.len(), "{}", shown);
             prop_assert_eq!(frames.closed, texts.len(), "{}", shown);

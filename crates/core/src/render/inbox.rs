@@ -4,11 +4,13 @@ use super::content::{content, speaker, when};
 use super::conversation::mail;
 use super::fence::Nonce;
 use super::page::{Page, Tag};
-use super::request::Request;
 use super::size::{clip_line, clip_shown};
-use crate::doc::{Inbox, MessageView, SessionSummary};
-use crate::limits::MAX_SUBJECT_CHARS;
+use crate::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
+use crate::limits::{MAX_INTRO_CHARS, MAX_SUBJECT_CHARS};
 use crate::name::AgentName;
+
+/// The most characters of an introduction that are shown: more than one may have, so that only what grows by escaping is cut.
+pub const MAX_INTRO_SHOWN: usize = 2 * MAX_INTRO_CHARS;
 
 /// How much of an inbox is shown.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +85,7 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
         page.say("To answer a connection request, ").say(view.approve_hint).say(".\n");
     }
     for pending in requests.iter().take(view.max_requests) {
-        Request::from(pending).write(&mut page);
+        request(&mut page, pending);
     }
     if requests.len() > view.max_requests {
         page.say("And ")
@@ -132,10 +134,27 @@ fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: us
     page.body(start).close(Tag::Mail);
 }
 
+/// A connection request: text of a stranger. Its code is not shown to a model: a person who has it from the person behind the
+/// other agent proves that the two know each other.
+fn request(page: &mut Page<'_>, pending: &PendingConnection) {
+    let from = speaker(&pending.from_agent_name, None);
+    let at = when(pending.created_at);
+    let attributes = [("from", Some(&*from)), ("at", Some(at.as_str())), ("id", Some(pending.connection_id.as_str()))];
+    let Some(intro) = pending.message.as_deref().filter(|intro| !intro.is_empty()) else {
+        page.empty(Tag::Request, &attributes);
+        return;
+    };
+    let (intro, left) = clip_shown(intro, MAX_INTRO_SHOWN);
+    page.open(Tag::Request, &attributes).body(intro);
+    if left > 0 {
+        page.say("(cut)\n");
+    }
+    page.close(Tag::Request);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doc::PendingConnection;
     use crate::render::hostile::{Forger, frames, hostile_text, nonce, view};
     use proptest::prelude::*;
 

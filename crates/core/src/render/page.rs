@@ -3,7 +3,7 @@
 use super::fence::{Nonce, attribute, blot, body};
 use super::visible::line;
 
-/// The name of a frame. [`body`] neutralises exactly these in text of others.
+/// The name of a frame. [`body`] neutralises exactly these in text of others, those included that no shape has now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// One message.
