@@ -203,10 +203,8 @@ fn files_in(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
 
 /// Everything in a directory but directories: also links, pipes and the like.
 fn listed(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
-    let entries = match fs_err::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).doing("could not look into a directory"),
+    let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not look into a directory")? else {
+        return Ok(Vec::new());
     };
     let mut files = Vec::new();
     for entry in entries {

@@ -182,11 +182,7 @@ impl OfficeState {
     }
 
     fn notes(&self) -> io::Result<Vec<PathBuf>> {
-        let entries = match fs_err::read_dir(self.unfinished_dir()) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+        let Some(entries) = open::if_there(fs_err::read_dir(self.unfinished_dir()))? else { return Ok(Vec::new()) };
         let mut notes = Vec::new();
         for entry in entries {
             let path = entry?.path();
@@ -201,13 +197,10 @@ impl OfficeState {
 
 /// The note in a file; none if it is gone, or was cut short by a power cut.
 fn read_note(path: &Path) -> io::Result<Option<Intent>> {
-    match open::bytes(path, LARGEST) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
-            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "corrupt journal entry"))
-            .ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(bytes) = open::if_there(open::bytes(path, LARGEST))? else { return Ok(None) };
+    Ok(serde_json::from_slice(&bytes)
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "corrupt journal entry"))
+        .ok())
 }
 
 /// Whether the writer of a note is dead.

@@ -180,23 +180,15 @@ impl Log {
 
     /// The inode and the length, both 0 before the first line.
     pub(crate) fn measure(&self) -> io::Result<(u64, u64)> {
-        match fs_err::metadata(&self.path) {
-            Ok(there) => Ok((there.ino(), there.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((0, 0)),
-            Err(error) => Err(error),
-        }
+        let there = open::if_there(fs_err::metadata(&self.path))?;
+        Ok(there.map_or((0, 0), |there| (there.ino(), there.len())))
     }
 
     /// Makes all that is in the log durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        match open::regular(&self.path) {
-            Ok(file) => {
-                step();
-                file.sync_data()
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+        let Some(file) = open::if_there(open::regular(&self.path))? else { return Ok(()) };
+        step();
+        file.sync_data()
     }
 
     /// Whether a line ends at this position.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::lock::FileLock;
+use crate::files::open;
 use crate::office::{AgentDir, DirMailbox, DirOffice, OfficeState};
 use crate::registry::presence::{read_json, write_json};
 
@@ -100,10 +101,8 @@ impl AgentDir {
     }
 
     fn give_up_mounted(&self) -> Result<(), OfficeError> {
-        match fs_err::remove_file(self.shared.mark_file(&self.me)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing("could not remove the mark"),
-            _ => Ok(()),
-        }
+        open::if_there(fs_err::remove_file(self.shared.mark_file(&self.me))).doing("could not remove the mark")?;
+        Ok(())
     }
 }
 

@@ -3,7 +3,6 @@
 pub(crate) mod presence;
 pub(crate) mod write;
 
-use std::io;
 use std::sync::Arc;
 
 use amb_core::wire::registry::{Registry, RegistryEntry};
@@ -31,11 +30,7 @@ impl OfficeState {
         use std::os::unix::fs::MetadataExt;
         let path = self.paths.registry();
         let doing = "could not read _registry.json";
-        let file = match open::regular(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(doing),
-        };
+        let Some(file) = open::if_there(open::regular(&path)).doing(doing)? else { return Ok(None) };
         let about = file.metadata().doing(doing)?;
         let version =
             (about.ino(), i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()), about.len());

@@ -199,13 +199,10 @@ pub(crate) fn replace_existing(
     Ok(true)
 }
 
-/// Removes a file. One that is gone already is as good as removed.
+/// Removes a file; it is no error if it is gone already.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     step();
-    match fs_err::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    open::if_there(fs_err::remove_file(path)).map(drop)
 }
 
 /// What became of [`swap`].

@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use amb_core::OfficeError;
 
+use crate::files::open;
+use crate::files::paths;
+
 /// How mail lies in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -36,11 +39,7 @@ impl Layout {
         if root.join("_registry.json").exists() {
             return Ok(Some(Layout::Nanobot));
         }
-        let entries = match fs_err::read_dir(root) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(by_path(root)),
-            Err(error) => return Err(error),
-        };
+        let Some(entries) = open::if_there(fs_err::read_dir(root))? else { return Ok(by_path(root)) };
         for entry in entries.take(LOOKED_INTO) {
             let mailbox = entry?.path();
             if mailbox.join("inbox").is_dir() {
@@ -56,7 +55,7 @@ impl Layout {
 
 /// What an office that was here before wrote down.
 fn said(root: &Path) -> Option<Layout> {
-    let note = crate::files::open::bytes(&crate::files::paths::layout_note(root), 1 << 10).ok()?;
+    let note = open::bytes(&paths::layout_note(root), 1 << 10).ok()?;
     std::str::from_utf8(&note).ok()?.trim().parse().ok()
 }
 

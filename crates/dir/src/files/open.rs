@@ -72,6 +72,15 @@ pub(crate) fn bytes_of(file: &File, path: &Path, most: u64) -> io::Result<Vec<u8
     if bytes.len() as u64 > most { Err(too_large(path, most)) } else { Ok(bytes) }
 }
 
+/// `None` for what is not there; every other error stays one.
+pub(crate) fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether an error says that the file is none that the office reads: not regular, or too large.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge)

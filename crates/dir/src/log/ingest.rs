@@ -5,7 +5,6 @@
 //! that the agent does not hear goes to `refused/`, and a task that may not be taken on is rejected.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -124,10 +123,8 @@ impl AgentDir {
     /// The mail in the mailbox: names and inodes, in no order.
     fn list(&self) -> Result<Vec<(String, u64)>, OfficeError> {
         let inbox = self.shared.paths.inbox(&self.me);
-        let entries = match fs_err::read_dir(&inbox) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).doing("could not list the mailbox"),
+        let Some(entries) = open::if_there(fs_err::read_dir(&inbox)).doing("could not list the mailbox")? else {
+            return Ok(Vec::new());
         };
         let mut listed = Vec::new();
         for entry in entries {

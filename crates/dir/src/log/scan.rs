@@ -24,11 +24,7 @@ impl Log {
 
     /// The same with the text of each line; for those who want few of them.
     pub(crate) fn scan_text(&self, from: u64, mut each: impl FnMut(u64, &str) -> ControlFlow<()>) -> io::Result<u64> {
-        let mut file = match open::regular(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(from),
-            Err(error) => return Err(error),
-        };
+        let Some(mut file) = open::if_there(open::regular(&self.path))? else { return Ok(from) };
         file.seek(SeekFrom::Start(from))?;
         let mut chunk = Vec::new();
         // The beginning of a line whose end is in a chunk to come; of one that is too long nothing is kept.
@@ -159,11 +155,7 @@ impl Log {
 
     /// At most this many bytes from a position on.
     pub(crate) fn bytes(&self, from: u64, most: u64) -> io::Result<Vec<u8>> {
-        let mut file = match open::regular(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+        let Some(mut file) = open::if_there(open::regular(&self.path))? else { return Ok(Vec::new()) };
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
         file.take(most).read_to_end(&mut bytes)?;

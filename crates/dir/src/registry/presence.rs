@@ -156,10 +156,8 @@ impl OfficeState {
 
     /// Directories whose names are names of agents.
     pub(crate) fn names_in(&self, directory: &std::path::Path) -> Result<Vec<AgentName>, OfficeError> {
-        let entries = match fs_err::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).doing("could not list the agents"),
+        let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not list the agents")? else {
+            return Ok(Vec::new());
         };
         let mut names = Vec::new();
         for entry in entries {

@@ -10,7 +10,6 @@
 //! copy, so whoever took it out meant it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::time::Duration;
 
 use amb_core::card::Presence;
@@ -119,11 +118,7 @@ impl OfficeState {
         let mut displaced: Vec<(Registry, Registry)> = Vec::new();
         let mut put_aside = None;
         for _ in 0..TRIES {
-            let before = match open::bytes(&path, LARGEST) {
-                Ok(bytes) => Some(bytes),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(error).doing("could not read _registry.json"),
-            };
+            let before = open::if_there(open::bytes(&path, LARGEST)).doing("could not read _registry.json")?;
             let (base, whole) = match before.as_deref().map(|bytes| (Registry::parse(bytes), bytes)) {
                 None => (Registry::default(), true),
                 Some((Ok(registry), _)) => (registry, true),

@@ -25,11 +25,7 @@ pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
 
 /// Opens a transcript for reading; `None` if there is none.
 pub(super) fn open_read(path: &Path) -> io::Result<Option<File>> {
-    match open::regular(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    open::if_there(open::regular(path))
 }
 
 /// A held advisory lock; dropping it gives it back.

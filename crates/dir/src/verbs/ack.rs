@@ -145,10 +145,9 @@ impl AgentDir {
         let doing = "could not mark the message as read";
         self.shared.make_state(&self.me)?;
         let lock = self.shared.paths.state(&self.me).join("read.lock");
-        let unread = || match open::bytes(path, message_file::LARGEST) {
-            Ok(bytes) => chipset::marked_read(&bytes).map_err(io::Error::other),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let unread = || match open::if_there(open::bytes(path, message_file::LARGEST))? {
+            Some(bytes) => chipset::marked_read(&bytes).map_err(io::Error::other),
+            None => Ok(None),
         };
         let Some(marked) = unread().doing(doing)? else { return Ok(None) };
         // Of two that mark it at once, one does.
@@ -156,12 +155,11 @@ impl AgentDir {
             let locked = FileLock::wait(&lock)?;
             Ok(unread()?.map(|_| locked))
         };
-        match durable::replace_existing(path, &marked, &self.shared.syncer, still) {
-            Ok(true) => Ok(Some(fs_err::metadata(path).map(|about| about.ino()).unwrap_or_default())),
-            Ok(false) => Ok(None),
-            // Moved to the archive between the read and the write, and not brought back.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).doing(doing),
+        let replaced = durable::replace_existing(path, &marked, &self.shared.syncer, still);
+        match open::if_there(replaced).doing(doing)? {
+            Some(true) => Ok(Some(fs_err::metadata(path).map(|about| about.ino()).unwrap_or_default())),
+            // Marked by another process, or moved to the archive between the read and the write, and not brought back.
+            Some(false) | None => Ok(None),
         }
     }
 

@@ -4,7 +4,6 @@
 //! monthly folders. Always by a rename that cannot replace anything, and never what a consumer holds at the moment.
 
 use std::collections::HashSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::lease;
 use crate::files::message_file;
+use crate::files::open;
 use crate::office::{AgentDir, DirOffice};
 use crate::verbs::claim::is_locked;
 use crate::verbs::deliver::month;
@@ -169,10 +169,8 @@ impl AgentDir {
         report: &mut ArchiveReport,
     ) -> Result<(), OfficeError> {
         let away = self.shared.paths.put_away(&self.me);
-        let entries = match fs_err::read_dir(&away) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error).doing("could not list the handled mail"),
+        let Some(entries) = open::if_there(fs_err::read_dir(&away)).doing("could not list the handled mail")? else {
+            return Ok(());
         };
         let mut folders = HashSet::new();
         for entry in entries {

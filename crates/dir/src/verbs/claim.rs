@@ -130,11 +130,8 @@ impl AgentDir {
         let path = paths.inbox(&self.me).join(name);
         let doing = "could not claim a message";
         // For reading alone: closing a file that was open for writing is a hint to everybody who waits at this mailbox.
-        let mut file = match open::regular(&path) {
-            Ok(file) => file.into_parts().0,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(doing),
-        };
+        let Some(file) = open::if_there(open::regular(&path)).doing(doing)? else { return Ok(None) };
+        let mut file = file.into_parts().0;
         let by_lock = match self.shared.options.claims {
             ClaimBy::Lease => None,
             ClaimBy::Lock => match lock_for_reading_or_writing(&mut file, &path) {

@@ -1,6 +1,5 @@
 //! Delivers a message into its recipient's mailbox, and finds it again.
 
-use std::io;
 use std::path::PathBuf;
 
 use amb_core::wire::chipset;
@@ -10,6 +9,7 @@ use crate::files::durable;
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
+use crate::files::open;
 use crate::journal::{Intent, OpenIntent};
 use crate::log::{Brief, LogLine};
 use crate::office::OfficeState;
@@ -206,10 +206,8 @@ impl OfficeState {
             return Ok(path.is_file().then_some(path));
         }
         // A name that tells no time lies in the month in which it was put away.
-        let entries = match fs_err::read_dir(away) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing("could not look for the message"),
+        let Some(entries) = open::if_there(fs_err::read_dir(away)).doing("could not look for the message")? else {
+            return Ok(None);
         };
         let found = entries
             .flatten()

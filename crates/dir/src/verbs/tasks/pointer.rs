@@ -4,7 +4,6 @@
 //! agents; and after the agent and the message that brought the task, if its owner knows it by an id that the agent had
 //! already. Earlier versions named it after the id alone; such files are read too.
 
-use std::io;
 use std::path::PathBuf;
 
 use amb_core::{AgentName, Callback, Message, MessageId, OfficeError, TaskId, Timestamp};
@@ -14,6 +13,7 @@ use uuid::Uuid;
 use super::record::{ENDED, TASK_SPACE, TaskRecord, key, read_all};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
+use crate::files::open;
 use crate::files::step::step;
 use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
@@ -96,12 +96,7 @@ impl OfficeState {
                 continue;
             }
             step();
-            match fs_err::rename(directory.join(&key), ended.join(&key)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).doing("could not keep the task");
-                }
-                _ => {}
-            }
+            open::if_there(fs_err::rename(directory.join(&key), ended.join(&key))).doing("could not keep the task")?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Records of tasks, with the agents that were asked.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use amb_core::doc::Sent;
@@ -13,6 +12,7 @@ use uuid::Uuid;
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::message_file;
+use crate::files::open;
 use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
 
@@ -198,10 +198,8 @@ impl OfficeState {
 
 /// Every file of ours in a directory. Files vanish while it is listed; those are passed over.
 pub(super) fn read_all<T: serde::de::DeserializeOwned>(directory: &Path) -> Result<Vec<T>, OfficeError> {
-    let entries = match fs_err::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).doing("could not list the tasks"),
+    let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not list the tasks")? else {
+        return Ok(Vec::new());
     };
     let mut all = Vec::new();
     for entry in entries {
