@@ -38,6 +38,7 @@ pub mod message;
 pub mod name;
 pub mod quota;
 pub mod receipt;
+pub mod recent;
 pub mod render;
 pub mod route;
 #[cfg(feature = "openapi")]
@@ -63,6 +64,7 @@ pub use message::{Callback, Kind, Message, Part, Priority};
 pub use name::AgentName;
 pub use quota::{Quotas, Usage};
 pub use receipt::{Receipt, ReceiptState};
+pub use recent::RecentSet;
 pub use task::{Task, TaskState};
 pub use wake::{WakeReport, WakeState};
 

@@ -1,10 +1,9 @@
 //! What one client has been shown, so that nothing costs its tokens twice. Losing it loses no message.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use amb_core::{Cursor, Mailbox, OfficeError};
+use amb_core::{Cursor, Mailbox, OfficeError, RecentSet};
 use parking_lot::Mutex;
 
 use crate::activity::Activity;
@@ -20,7 +19,7 @@ const HEAD_START: Duration = Duration::from_millis(500);
 /// What is remembered about one client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientMemory {
-    ids: Mutex<Ids>,
+    ids: Mutex<RecentSet<String, CAPACITY>>,
     /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still reported.
     cursor: Mutex<Option<Cursor>>,
     /// What the model is working on.
@@ -31,30 +30,14 @@ pub(crate) struct ClientMemory {
     waiting: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
-struct Ids {
-    known: HashSet<String>,
-    order: VecDeque<String>,
-}
-
 impl ClientMemory {
     /// Remembers an id; returns whether it was new.
     pub(crate) fn first_time(&self, id: &str) -> bool {
-        let mut ids = self.ids.lock();
-        if !ids.known.insert(id.to_owned()) {
-            return false;
-        }
-        ids.order.push_back(id.to_owned());
-        if ids.order.len() > CAPACITY
-            && let Some(oldest) = ids.order.pop_front()
-        {
-            ids.known.remove(&oldest);
-        }
-        true
+        self.ids.lock().insert(id.to_owned())
     }
 
     pub(crate) fn knows(&self, id: &str) -> bool {
-        self.ids.lock().known.contains(id)
+        self.ids.lock().contains(id)
     }
 
     pub(crate) fn cursor(&self) -> Option<Cursor> {
@@ -87,7 +70,7 @@ impl ClientMemory {
 
     /// The latest remembered ids, at most so many.
     pub(crate) fn latest(&self, most: usize) -> Vec<String> {
-        self.ids.lock().order.iter().rev().take(most).cloned().collect()
+        self.ids.lock().latest().take(most).cloned().collect()
     }
 
     /// Counts a wait until the result is dropped.
@@ -129,7 +112,7 @@ mod tests {
         for n in 0..CAPACITY * 2 {
             assert!(seen.first_time(&n.to_string()));
         }
-        assert_eq!(seen.ids.lock().known.len(), CAPACITY);
+        assert_eq!(seen.ids.lock().latest().count(), CAPACITY);
         assert!(seen.knows(&(CAPACITY * 2 - 1).to_string()) && !seen.knows("0"));
     }
 

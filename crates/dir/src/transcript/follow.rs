@@ -1,13 +1,12 @@
 //! New lines of a transcript as they are appended.
 
-use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{OfficeError, RecentSet};
 use tokio::sync::{mpsc, watch};
 
 use super::cursor::FileCursor;
@@ -47,7 +46,7 @@ struct FileFollower {
     key: TranscriptKey,
     owned: bool,
     cursor: FileCursor,
-    known: SeenIds,
+    known: RecentSet<String, REMEMBERED>,
 }
 
 /// Begins to follow at the end of the file, and answers the last `backlog` lines before it too.
@@ -128,8 +127,10 @@ impl FileFollower {
             };
             // As in `recent`: what was nobody's before it was read may have become another key's.
             if place.owned || resolve(&root, &key)?.path == place.path {
-                let mut known = SeenIds::default();
-                window.ids().for_each(|id| known.add(id));
+                let mut known = RecentSet::default();
+                for id in window.ids() {
+                    known.insert(id.to_owned());
+                }
                 return Ok((window.into_recent(backlog), Self { root, key, owned: place.owned, cursor, known }));
             }
         }
@@ -148,37 +149,9 @@ impl FileFollower {
             }
         }
         lines.retain(|line| match line.message_id.as_deref() {
-            Some(id) if !id.is_empty() => self.known.is_new(id),
+            Some(id) if !id.is_empty() => self.known.insert(id.to_owned()),
             _ => true,
         });
         Ok((lines, more))
-    }
-}
-
-/// A bounded memory of message ids.
-#[derive(Default)]
-struct SeenIds {
-    ids: HashSet<Arc<str>>,
-    order: VecDeque<Arc<str>>,
-}
-
-impl SeenIds {
-    fn add(&mut self, id: &str) {
-        self.is_new(id);
-    }
-
-    fn is_new(&mut self, id: &str) -> bool {
-        if self.ids.contains(id) {
-            return false;
-        }
-        let id: Arc<str> = id.into();
-        self.ids.insert(Arc::clone(&id));
-        self.order.push_back(id);
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        true
     }
 }

@@ -1,10 +1,10 @@
 //! A router's state: buffers of registered goals, bounded buffers of goals not yet registered, and ended goals.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amb_core::GoalId;
+use amb_core::{GoalId, RecentSet};
 
 use super::RouterOptions;
 use crate::broker::Subscription;
@@ -49,8 +49,8 @@ pub(super) struct RoutingTable {
     queue: VecDeque<GoalId>,
     waiting: usize,
     waiting_bytes: usize,
-    ended: RecentSet<GoalId>,
-    seen: RecentSet<Box<str>>,
+    ended: RecentSet<GoalId, REMEMBERED_ENDS>,
+    seen: RecentSet<Box<str>, REMEMBERED_IDS>,
     pub(super) todo: Vec<GoalId>,
 }
 
@@ -144,7 +144,7 @@ impl RoutingTable {
     }
 
     pub(super) fn forget(&mut self, goal: GoalId) -> Option<SubscriptionState> {
-        self.ended.insert(goal, REMEMBERED_ENDS);
+        self.ended.insert(goal);
         let slot = self.slots.remove(&goal)?;
         if let Some(waiting) = slot.waiting {
             self.waiting -= 1;
@@ -187,7 +187,7 @@ impl RoutingTable {
 
     /// A parcel with this id went into a buffer.
     pub(super) fn saw(&mut self, id: &str) {
-        self.seen.insert(id.into(), REMEMBERED_IDS);
+        self.seen.insert(id.into());
     }
 
     pub(super) fn registered(&self) -> usize {
@@ -206,43 +206,5 @@ impl GoalSlot {
             link: SubscriptionState::Wanted,
             waiting: waiting.map(|since| WaitingMail { since, bytes: 0 }),
         }
-    }
-}
-
-/// A set that remembers the latest of its members.
-#[derive(Debug)]
-struct RecentSet<T> {
-    members: HashSet<T>,
-    order: VecDeque<T>,
-}
-
-impl<T> Default for RecentSet<T> {
-    fn default() -> Self {
-        Self { members: HashSet::new(), order: VecDeque::new() }
-    }
-}
-
-impl<T: Clone + Eq + std::hash::Hash> RecentSet<T> {
-    fn insert(&mut self, member: T, most: usize) {
-        if self.members.insert(member.clone()) {
-            self.order.push_back(member);
-        }
-        while self.order.len() > most {
-            if let Some(oldest) = self.order.pop_front() {
-                self.members.remove(&oldest);
-            }
-        }
-    }
-
-    /// Its place in the order stays, and expires by itself.
-    fn remove(&mut self, member: &T) {
-        self.members.remove(member);
-    }
-
-    fn contains<Q: ?Sized + Eq + std::hash::Hash>(&self, member: &Q) -> bool
-    where
-        T: std::borrow::Borrow<Q>,
-    {
-        self.members.contains(member)
     }
 }
