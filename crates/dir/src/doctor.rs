@@ -90,9 +90,7 @@ impl Examination {
         });
         Ok(())
     }
-}
 
-impl Examination {
     /// Notes a finding that only a person can mend.
     fn needs_a_person(&mut self, kind: FindingKind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
         let (path, detail, remedy) = (path.to_owned(), detail.into(), remedy.into());

@@ -34,9 +34,7 @@ impl DirMailbox {
     pub async fn register_polling(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.run(move |agent_dir| agent_dir.register(card, poll_interval)).await
     }
-}
 
-impl DirMailbox {
     /// Says what the agent does, which is a sign of life, and, where given, which tasks it shows as its current ones until
     /// one of its tasks here changes.
     pub async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
@@ -83,21 +81,17 @@ impl AgentDir {
     }
 
     fn heartbeat(&self) -> Result<()> {
-        let alive = self.shared.alive(&self.me)?;
-        match alive {
-            Some((alive, _)) if alive.status != Status::Offline => self.shared.touch(&self.me, self.shared.now())?,
-            Some(_) => {
-                self.say(Status::Idle, None)?;
-                // Coming back is seen at once, as leaving is.
-                return self.shared.fold_now(Wait::Cached);
+        match self.shared.alive(&self.me)? {
+            Some((alive, _)) if alive.status != Status::Offline => {
+                self.shared.touch(&self.me, self.shared.now())?;
+                self.shared.fold_if_due()
             }
-            None => {
-                // A registration may have died between card and status.
+            // Back again, or registered by a process that died between card and status: seen at once, as leaving is.
+            _ => {
                 self.say(Status::Idle, None)?;
-                return self.shared.fold_now(Wait::Cached);
+                self.shared.fold_now(Wait::Cached)
             }
         }
-        self.shared.fold_if_due()
     }
 
     fn leave(&self) -> Result<()> {

@@ -138,23 +138,19 @@ impl TranscriptStore {
     }
 
     async fn appender(&self, key: &TranscriptKey) -> Result<Arc<Appender>, OfficeError> {
-        if let Some(appender) = self.appenders().get(key) {
+        if let Some(appender) = self.appenders.lock().get(key) {
             return Ok(Arc::clone(appender));
         }
         let (root, wanted, syncer) = (Arc::clone(&self.root), key.clone(), Arc::clone(&self.syncer));
         let claimed = tokio::task::spawn_blocking(move || owner::claim(&root, &wanted, &syncer)).await;
         let path = claimed.map_err(OfficeError::internal)?.doing(WRITING)?;
-        let mut appenders = self.appenders();
+        let mut appenders = self.appenders.lock();
         if appenders.len() >= MAX_OPEN {
             appenders.retain(|_, appender| Arc::strong_count(appender) > 1);
         }
         Ok(Arc::clone(
             appenders.entry(key.clone()).or_insert_with(|| Arc::new(Appender::new(path, Arc::clone(&self.syncer)))),
         ))
-    }
-
-    fn appenders(&self) -> parking_lot::MutexGuard<'_, HashMap<TranscriptKey, Arc<Appender>>> {
-        self.appenders.lock()
     }
 }
 

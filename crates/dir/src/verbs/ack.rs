@@ -58,7 +58,7 @@ impl AgentDir {
             let handled: Vec<_> =
                 names.iter().filter_map(|name| Some(index.known.get(name)?.brief.id.clone())).collect();
             done += self.put_away(&mut index, names)?;
-            self.forget_claims(&handled);
+            self.release(&handled);
         }
         drop(index);
         if self.shared.paths.layout == Layout::Chipset {
@@ -69,7 +69,7 @@ impl AgentDir {
                 self.finish_own_reading(begun, marked.then_some(&brief));
             }
         }
-        self.forget_claims(ids);
+        self.release(ids);
         Ok(done)
     }
 

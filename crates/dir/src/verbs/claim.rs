@@ -132,26 +132,24 @@ impl AgentDir {
         // For reading alone: closing a file that was open for writing is a hint to everybody who waits at this mailbox.
         let Some(file) = open::if_there(open::regular(&path)).doing(doing)? else { return Ok(None) };
         let mut file = file.into_parts().0;
-        let by_lock = match self.shared.options.claims {
-            ClaimBy::Lease => None,
+        let is_locked = match self.shared.options.claims {
+            ClaimBy::Lease => false,
             ClaimBy::Lock => match lock_for_reading_or_writing(&mut file, &path) {
-                Ok(()) => Some(true),
+                Ok(()) => true,
                 Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => None,
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => false,
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error).doing(doing),
             },
         };
-        let leased = match by_lock {
-            Some(_) => None,
-            None => {
-                let directory = paths.state(&self.me).join("leases");
-                match LeaseFile::take(&directory, name, lease, &self.shared.syncer).doing(doing)? {
-                    Some(lease) => Some(lease),
-                    None => return Ok(None),
-                }
+        let mut leased = None;
+        if !is_locked {
+            let directory = paths.state(&self.me).join("leases");
+            leased = LeaseFile::take(&directory, name, lease, &self.shared.syncer).doing(doing)?;
+            if leased.is_none() {
+                return Ok(None);
             }
-        };
+        }
         // It may have been handled, or rewritten, between the listing and the lock.
         if !same_file(&file, &path) {
             return Ok(None);
@@ -185,13 +183,8 @@ impl AgentDir {
         Ok(())
     }
 
-    /// Gives claimed messages back.
+    /// Ends claims; their locks end with their files.
     pub(crate) fn release(&self, ids: &[MessageId]) {
-        self.forget_claims(ids);
-    }
-
-    /// Lets go of claims; their locks end with their files.
-    pub(crate) fn forget_claims(&self, ids: &[MessageId]) {
         let mut claims = self.claims.lock();
         for id in ids {
             claims.0.remove(id);
