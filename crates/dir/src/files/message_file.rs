@@ -244,11 +244,12 @@ fn chipset_name(at: Timestamp, from: &AgentName, attempt: u32) -> String {
     filename::chipset(at, from, attempt + 1)
 }
 
-/// The one name that a message sent under an idempotency key, or an update of a task, can have.
-pub(crate) fn exact_name(layout: Layout, message: &Message, nonce: u32) -> String {
+/// The one name that the file of a message can have that is sent under an idempotency key, carried, or an update of a task. Its
+/// id is the [`new_id`] of the same moment and number.
+pub(crate) fn exact_name(layout: Layout, id: &MessageId, at: Timestamp, from: &AgentName, nonce: u32) -> String {
     match layout {
-        Layout::Nanobot => filename::nanobot_with_suffix(message.sent_at, &message.from, nonce),
-        Layout::Chipset => format!("{}{}", message.id, filename::CHIPSET_ENDING),
+        Layout::Nanobot => filename::nanobot_with_suffix(at, from, nonce),
+        Layout::Chipset => format!("{id}{}", filename::CHIPSET_ENDING),
     }
 }
 

@@ -146,12 +146,7 @@ impl AgentDir {
     fn read_fresh(&self, index: &mut MailboxIndex, fresh: Vec<(String, u64)>) -> Result<Vec<Fresh>, OfficeError> {
         let paths = &self.shared.paths;
         let inbox = paths.inbox(&self.me);
-        let card = self.shared.registered(&self.me)?.map(|registered| registered.card);
-        let card = match (card, paths.layout) {
-            (Some(card), _) => card,
-            (None, Layout::Nanobot) => self.shared.registry_entry(&self.me)?.map(|e| e.card).unwrap_or_default(),
-            (None, Layout::Chipset) => Card::default(),
-        };
+        let card = self.card()?;
         let mut read = Vec::new();
         let mut still_bad = HashMap::new();
         for (name, inode) in fresh {
@@ -240,8 +235,7 @@ impl AgentDir {
         if lines.iter().any(has) || index.by_id(id).is_some() {
             return Ok(true);
         }
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        Ok(self.shared.log(&self.me).find_last(&text, has).doing("could not read the log")?.is_some())
+        Ok(self.shared.last_line(&self.me, id, has)?.is_some())
     }
 
     /// Handles a file that is no message.

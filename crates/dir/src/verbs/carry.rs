@@ -55,7 +55,7 @@ impl AgentDir {
         let layout = self.shared.paths.layout;
         message.from = self.me.clone();
         message.id = message_file::new_id(layout, message.sent_at, &self.me, nonce);
-        let file = message_file::exact_name(layout, &message, nonce);
+        let file = message_file::exact_name(layout, &message.id, message.sent_at, &self.me, nonce);
         let recipient = self.shared.recipient(&message.to)?;
         if message.kind == Kind::Task {
             let id = TaskId::parse(message.id.as_str())?;
@@ -79,9 +79,8 @@ impl AgentDir {
 
     /// Whether the message was put there before, though its recipient may have taken or removed it since.
     fn was_carried(&self, message: &Message, file: &str) -> Result<bool, OfficeError> {
-        let text = serde_json::to_string(&message.id).map_err(OfficeError::internal)?;
         let sent = |line: &LogLine| matches!(line, LogLine::Out { brief, .. } if brief.id == message.id);
-        if self.shared.log(&self.me).find_last(&text, sent).doing("could not read the log")?.is_some() {
+        if self.shared.last_line(&self.me, &message.id, sent)?.is_some() {
             return Ok(true);
         }
         let delivered = self.shared.was_delivered(&message.to, file, &message.id)?;
@@ -153,10 +152,7 @@ impl DirOffice {
     pub fn carried_as(&self, from: &AgentName, at: Timestamp, nonce: u32) -> (MessageId, String) {
         let layout = self.shared.paths.layout;
         let id = message_file::new_id(layout, at, from, nonce);
-        let file = match layout {
-            Layout::Nanobot => amb_core::wire::filename::nanobot_with_suffix(at, from, nonce),
-            Layout::Chipset => format!("{id}{}", amb_core::wire::filename::CHIPSET_ENDING),
-        };
+        let file = message_file::exact_name(layout, &id, at, from, nonce);
         (id, file)
     }
 

@@ -122,7 +122,7 @@ impl OfficeState {
             })
             .doing(doing)?,
             Naming::Exact { nonce } | Naming::Carried { nonce } => {
-                let name = message_file::exact_name(layout, message, nonce);
+                let name = message_file::exact_name(layout, &message.id, at, &from, nonce);
                 durable::create_exact(directory, &bytes, &self.syncer, &name, || announce(message, &name))
                     .doing(doing)?;
                 name
@@ -151,9 +151,8 @@ impl OfficeState {
         if self.locate(to, file)?.is_some() || self.paths.refused(to).join(file).exists() {
             return Ok(true);
         }
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
         let came = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.id == *id);
-        Ok(self.log(to).find_last(&text, came).doing("could not read the log")?.is_some())
+        Ok(self.last_line(to, id, came)?.is_some())
     }
 
     /// Where the file that arrived under this name in an agent's mailbox is now.

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use amb_core::doc::MessageWithReceipts;
 use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
+use serde::Serialize;
 
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
@@ -22,6 +23,18 @@ pub(crate) struct FoundMessage {
 }
 
 impl OfficeState {
+    /// The last line of an agent's log that contains this id and satisfies the test.
+    pub(crate) fn last_line(
+        &self,
+        agent: &AgentName,
+        id: &impl Serialize,
+        wanted: impl Fn(&LogLine) -> bool,
+    ) -> Result<Option<LogLine>, OfficeError> {
+        // As it stands in the line, escapes included.
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        self.log(agent).find_last(&text, wanted).doing("could not read the log")
+    }
+
     /// The message of this id, which arrived under this name in an agent's mailbox, wherever it lies now.
     pub(crate) fn load(
         &self,
@@ -95,9 +108,7 @@ impl AgentDir {
             LogLine::Out { brief, .. } => brief.id == *id,
             _ => false,
         };
-        // As it stands in the line, escapes included.
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        self.shared.log(&self.me).find_last(&text, wanted).doing("could not read the log")
+        self.shared.last_line(&self.me, id, wanted)
     }
 
     /// One message with its receipts.

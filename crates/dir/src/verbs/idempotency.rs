@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use amb_core::doc::Sent;
-use amb_core::{Code, Draft, Kind, MessageId, OfficeError, TaskId, TaskState, Timestamp};
+use amb_core::{Code, Draft, Kind, OfficeError, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -87,8 +87,10 @@ impl AgentDir {
 
     /// The result of a send that came to its end without being answered.
     fn already_sent(&self, used: &UsedKey) -> Result<Option<Sent>, OfficeError> {
-        let id = message_file::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
-        let (to, name) = (&used.draft.to, self.name_under(&id, used));
+        let layout = self.shared.paths.layout;
+        let id = message_file::new_id(layout, used.at, &self.me, used.nonce);
+        let name = message_file::exact_name(layout, &id, used.at, &self.me, used.nonce);
+        let to = &used.draft.to;
         if used.draft.kind == Kind::Task {
             let task = TaskId::parse(id.as_str())?;
             if self.shared.record(to, &task)?.is_none() && self.shared.locate(to, &name)?.is_none() {
@@ -104,15 +106,6 @@ impl AgentDir {
         match self.shared.was_delivered(to, &name, &id)? {
             true => Ok(used.will_answer.clone()),
             false => Ok(None),
-        }
-    }
-
-    /// The name of the file of a message sent under a key.
-    fn name_under(&self, id: &MessageId, used: &UsedKey) -> String {
-        use amb_core::wire::filename;
-        match self.shared.paths.layout {
-            crate::Layout::Nanobot => filename::nanobot_with_suffix(used.at, &self.me, used.nonce),
-            crate::Layout::Chipset => format!("{id}{}", filename::CHIPSET_ENDING),
         }
     }
 }

@@ -9,7 +9,6 @@ use amb_core::send::{self, Accepted, Facts, Named, Place, decide};
 use amb_core::{AgentName, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
-use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
@@ -138,14 +137,13 @@ impl AgentDir {
         if *session == self.session_of(&draft.to, subject) {
             return Ok(Named::Shared((session.clone(), subject.map(str::to_owned))));
         }
-        let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
         drop(self.ingest()?);
         let in_session = |line: &LogLine| match line {
             LogLine::In { brief, withheld, .. } => brief.session == *session && withheld.is_none(),
             LogLine::Out { brief, .. } => brief.session == *session,
             _ => false,
         };
-        Ok(match self.shared.log(&self.me).find_last(&text, in_session).doing("could not read the log")? {
+        Ok(match self.shared.last_line(&self.me, session, in_session)? {
             Some(LogLine::In { brief, .. } | LogLine::Out { brief, .. }) if brief.peer == draft.to => {
                 let known = Some(brief.subject).filter(|subject| subject != NO_SUBJECT);
                 Named::Shared((session.clone(), known))

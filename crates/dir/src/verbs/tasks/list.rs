@@ -116,12 +116,11 @@ impl AgentDir {
         }
         self.shared.make_state(&self.me)?;
         let id = &record.task.id;
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        let log = self.shared.log(&self.me);
-        // It may have been told by a process that died before it could say so in the record.
+        // A process may have logged it and died before it could say so in the record.
         let told = |line: &LogLine| matches!(line, LogLine::Overdue { task } if task.id == *id);
-        if log.find_last(&text, told).doing("could not read the log")?.is_none() {
+        if self.shared.last_line(&self.me, id, told)?.is_none() {
             let task = Box::new(self.task_shown(record.task.clone()));
+            let log = self.shared.log(&self.me);
             log.write()
                 .and_then(|mut writer| writer.add(&[LogLine::Overdue { task }]))
                 .doing("could not add to the log")?;

@@ -6,7 +6,6 @@ use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priori
 
 use super::record::{PendingUpdate, TaskRecord};
 use crate::files::durable::{Wait, nonce};
-use crate::files::failure::Doing;
 use crate::files::message_file;
 use crate::journal::{Intent, OpenIntent};
 use crate::log::LogLine;
@@ -160,7 +159,7 @@ impl OfficeState {
     /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
     pub(super) fn send_waiting(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(PendingUpdate { message, nonce }) = &record.outgoing else { return Ok(()) };
-        let name = message_file::exact_name(self.paths.layout, message, *nonce);
+        let name = message_file::exact_name(self.paths.layout, &message.id, message.sent_at, &message.from, *nonce);
         if self.was_delivered(&message.to, &name, &message.id)? {
             record.outgoing = None;
             return self.keep_record(record, Wait::Cached);
@@ -213,9 +212,8 @@ impl AgentDir {
         if self.shared.record(&self.me, id)?.is_some() {
             return Ok(());
         }
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
         let brought = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
-        let line = self.shared.log(&self.me).find_last(&text, brought).doing("could not read the log")?;
+        let line = self.shared.last_line(&self.me, id, brought)?;
         if let Some(LogLine::In { f, brief, .. }) = line
             && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?
         {
