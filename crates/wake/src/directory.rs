@@ -9,7 +9,6 @@ use amb_core::MessageId;
 
 use crate::file;
 use crate::hooks::HookMemory;
-use crate::lease::{Lease, RingLeaseFile};
 use crate::ledger::RingLedger;
 use crate::process::Process;
 
@@ -62,25 +61,6 @@ impl WakeDirectory {
     /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
-    }
-
-    fn lease_file(&self) -> RingLeaseFile {
-        RingLeaseFile { path: self.root.join("lease.json") }
-    }
-
-    /// The session that is rung for this mailbox.
-    pub fn lease(&self) -> io::Result<Option<Lease>> {
-        self.lease_file().held()
-    }
-
-    /// Takes or renews the lease; returns whether the caller holds it now.
-    pub fn claim(&self, mine: &Lease) -> io::Result<bool> {
-        self.lease_file().claim(mine)
-    }
-
-    /// Releases the lease, if this process holds it.
-    pub fn release(&self, process: Process) -> io::Result<()> {
-        self.lease_file().release(process)
     }
 
     /// The ledger of a session, empty where there is none.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use amb_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::directory::WakeDirectory;
 use crate::file;
 use crate::process::Process;
 
@@ -22,37 +23,35 @@ pub struct Lease {
     pub active_at: Timestamp,
 }
 
-/// The lease's file.
-#[derive(Debug, Clone)]
-pub(crate) struct RingLeaseFile {
-    pub(crate) path: PathBuf,
-}
-
-impl RingLeaseFile {
-    fn lock(&self) -> io::Result<fs_err::File> {
-        file::lock(&self.path.with_extension("lock"))
+impl WakeDirectory {
+    fn lease_path(&self) -> PathBuf {
+        self.root().join("lease.json")
     }
 
-    /// The lease, if its holder lives.
-    pub(crate) fn held(&self) -> io::Result<Option<Lease>> {
-        Ok(file::read::<Lease>(&self.path)?.filter(|lease| lease.process.is_alive()))
+    fn lock_lease(&self) -> io::Result<fs_err::File> {
+        file::lock(&self.root().join("lease.lock"))
+    }
+
+    /// The session that is rung for this mailbox, if the holder of the lease lives.
+    pub fn lease(&self) -> io::Result<Option<Lease>> {
+        Ok(file::read::<Lease>(&self.lease_path())?.filter(|lease| lease.process.is_alive()))
     }
 
     /// Takes or renews the lease; returns whether the caller holds it now.
-    pub(crate) fn claim(&self, mine: &Lease) -> io::Result<bool> {
-        let _locked = self.lock()?;
-        match self.held()? {
+    pub fn claim(&self, mine: &Lease) -> io::Result<bool> {
+        let _locked = self.lock_lease()?;
+        match self.lease()? {
             Some(held) if held.process != mine.process && held.active_at >= mine.active_at => Ok(false),
             Some(held) if held == *mine => Ok(true),
-            _ => file::write(&self.path, mine).map(|()| true),
+            _ => file::write(&self.lease_path(), mine).map(|()| true),
         }
     }
 
     /// Releases the lease, if this process holds it.
-    pub(crate) fn release(&self, process: Process) -> io::Result<()> {
-        let _locked = self.lock()?;
-        match file::read::<Lease>(&self.path)? {
-            Some(held) if held.process == process => fs_err::remove_file(&self.path),
+    pub fn release(&self, process: Process) -> io::Result<()> {
+        let _locked = self.lock_lease()?;
+        match file::read::<Lease>(&self.lease_path())? {
+            Some(held) if held.process == process => fs_err::remove_file(self.lease_path()),
             _ => Ok(()),
         }
     }
@@ -72,26 +71,26 @@ mod tests {
     #[test]
     fn the_most_recently_active_session_holds_it() {
         let home = tempfile::tempdir().unwrap();
-        let file = RingLeaseFile { path: home.path().join("lease.json") };
+        let place = WakeDirectory::new(home.path());
         let (me, parent) = (Process::me(), Process::parent().unwrap());
-        assert!(file.claim(&lease(me, 10)).unwrap());
-        assert!(!file.claim(&lease(parent, 9)).unwrap());
-        assert!(file.claim(&lease(parent, 11)).unwrap());
-        assert!(!file.claim(&lease(me, 10)).unwrap());
-        file.release(me).unwrap();
-        assert_eq!(file.held().unwrap(), Some(lease(parent, 11)), "only its holder gives it up");
-        file.release(parent).unwrap();
-        assert_eq!(file.held().unwrap(), None);
+        assert!(place.claim(&lease(me, 10)).unwrap());
+        assert!(!place.claim(&lease(parent, 9)).unwrap());
+        assert!(place.claim(&lease(parent, 11)).unwrap());
+        assert!(!place.claim(&lease(me, 10)).unwrap());
+        place.release(me).unwrap();
+        assert_eq!(place.lease().unwrap(), Some(lease(parent, 11)), "only its holder gives it up");
+        place.release(parent).unwrap();
+        assert_eq!(place.lease().unwrap(), None);
     }
 
     #[test]
     fn a_dead_holder_and_a_reused_pid_hold_nothing() {
         let home = tempfile::tempdir().unwrap();
-        let file = RingLeaseFile { path: home.path().join("lease.json") };
+        let place = WakeDirectory::new(home.path());
         let parent = Process::parent().unwrap();
         let reused = Process { began: parent.began + 1, ..parent };
-        assert!(file.claim(&lease(reused, 99)).unwrap());
-        assert_eq!(file.held().unwrap(), None);
-        assert!(file.claim(&lease(Process::me(), 1)).unwrap());
+        assert!(place.claim(&lease(reused, 99)).unwrap());
+        assert_eq!(place.lease().unwrap(), None);
+        assert!(place.claim(&lease(Process::me(), 1)).unwrap());
     }
 }
