@@ -34,14 +34,14 @@ pub(crate) struct MessageShown {
     pub(crate) subject: Option<String>,
     pub(crate) sender_name: AgentName,
     /// Whether the office says that its sender is the person of the reader's household.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) from_person: bool,
     pub(crate) content: String,
     /// Whether there is more, which `mailbox_read` returns.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) truncated: bool,
     /// How many characters more, where that is known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) more_chars: usize,
     pub(crate) created_at: Timestamp,
     pub(crate) is_read: bool,
@@ -59,7 +59,7 @@ pub(crate) struct MessageShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) callback: Option<Callback>,
     /// Whether a program sent it by itself.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) automatic: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<MessageId>,
@@ -70,15 +70,8 @@ pub(crate) struct MessageShown {
     pub(crate) parts: Vec<Part>,
 }
 
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// For fields that are left out where they say nothing.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

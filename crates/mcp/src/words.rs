@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::budget::{TextBudget, size};
-use crate::view::{line, seen};
+use crate::view::{is_default, line, seen};
 
 /// The most that wait; the oldest is dropped for the newest, as in a goal's own inbox.
 const CAPACITY: usize = 64;
@@ -98,9 +98,19 @@ impl Words {
     }
 }
 
-/// One of them in the structured content.
+/// The fields about them in the structured content.
 #[derive(Debug, Serialize)]
-pub(crate) struct WordShown {
+pub(crate) struct WordsShown {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peer_messages: Vec<WordShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_note: Option<&'static str>,
+    #[serde(skip_serializing_if = "is_default")]
+    more_peer_messages: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct WordShown {
     from: String,
     /// The sending goal: `send_to_peer` reaches it by this id.
     from_goal_id: GoalId,
@@ -135,14 +145,13 @@ pub(crate) struct TakenWords {
 }
 
 impl TakenWords {
-    /// The notice, where there is any message.
-    pub(crate) fn note(&self) -> Option<&'static str> {
-        (!self.words.is_empty()).then_some(NOTICE)
-    }
-
     /// For the structured content.
-    pub(crate) fn shown(&self) -> Vec<WordShown> {
-        self.words.iter().map(WordShown::from).collect()
+    pub(crate) fn shown(&self) -> WordsShown {
+        WordsShown {
+            peer_messages: self.words.iter().map(WordShown::from).collect(),
+            peer_note: (!self.words.is_empty()).then_some(NOTICE),
+            more_peer_messages: self.left,
+        }
     }
 
     /// For the text; empty where there is none.

@@ -13,8 +13,8 @@ use crate::inbox;
 use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
 use crate::seen::ClientMemory;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
-use crate::view::{MessageShown, RequestShown, UNTRUSTED, line};
-use crate::words::WordShown;
+use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default, line};
+use crate::words::WordsShown;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,20 +42,16 @@ struct Checked {
     note: Option<&'static str>,
     unread: u64,
     sessions: Vec<SessionShown>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more_sessions: usize,
     /// The `skip` for the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_skip: Option<usize>,
     pending_connections: Vec<RequestShown>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more_connections: usize,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    peer_messages: Vec<WordShown>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_note: Option<&'static str>,
-    #[serde(skip_serializing_if = "is_zero")]
-    more_peer_messages: usize,
+    #[serde(flatten)]
+    words: WordsShown,
 }
 
 #[derive(Serialize)]
@@ -69,10 +65,6 @@ struct SessionShown {
     last_message_at: Timestamp,
     /// Oldest first, as in the text.
     recent_messages: Vec<MessageShown>,
-}
-
-pub(super) fn is_zero(count: &usize) -> bool {
-    *count == 0
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
@@ -115,9 +107,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         next_skip: (left > 0).then_some(next_skip),
         more_connections: inbox.pending_connections.len() - pending_connections.len(),
         pending_connections,
-        peer_note: words.note(),
-        peer_messages: words.shown(),
-        more_peer_messages: words.left,
+        words: words.shown(),
     };
     ToolAnswer::new(text, &checked)
 }

@@ -12,7 +12,6 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::check::is_zero;
 use super::post::{Notes, PostedMessage, post};
 use super::{CallContext, Effect};
 use crate::answer::{ToolAnswer, without_commands};
@@ -21,7 +20,7 @@ use crate::budget::{TextBudget, size};
 use crate::peers::{Mailed, PeerDelivery, PeerListing, PeerNetwork};
 use crate::schema::{answer, arguments, flag, hint, list, object, text, whole};
 use crate::show;
-use crate::view::{UNTRUSTED, line, note, seen};
+use crate::view::{UNTRUSTED, is_default, line, note, seen};
 
 /// The most characters of a description in a list.
 const DESCRIPTION_CHARS: usize = 200;
@@ -63,7 +62,7 @@ struct PeersShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     peers: Vec<PeerListing>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more: usize,
     /// The `skip` for the next page.
     #[serde(skip_serializing_if = "Option::is_none")]

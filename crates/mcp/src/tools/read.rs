@@ -17,7 +17,7 @@ use crate::budget::{ITEMS_CHARS, size};
 use crate::inbox;
 use crate::schema::{answer, arguments, hint, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, line};
+use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, is_default, line};
 
 /// How many messages are shown by default.
 const USUAL: u32 = 10;
@@ -61,14 +61,10 @@ struct ReadShown {
     subject: String,
     messages: Vec<MessageShown>,
     /// Unread messages of this session that are not shown.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     unread_left: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {

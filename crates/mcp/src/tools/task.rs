@@ -6,14 +6,13 @@ use amb_core::{AgentName, Callback, MessageId, OfficeError, SessionId, Task, Tas
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::check::is_zero;
 use super::{CallContext, Effect};
 use crate::answer::ToolAnswer;
 use crate::arguments::{filled, parse};
 use crate::budget::{TextBudget, size};
 use crate::schema::{answer, arguments, list, object, one_of, short, text};
 use crate::show;
-use crate::view::{UNTRUSTED, line, note};
+use crate::view::{UNTRUSTED, is_default, line, note};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,7 +56,7 @@ struct TasksShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
     tasks: Vec<TaskShown>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more_tasks: usize,
 }
 

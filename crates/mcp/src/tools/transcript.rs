@@ -8,14 +8,13 @@ use amb_core::{AgentName, OfficeError};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::check::is_zero;
 use super::{CallContext, Effect};
 use crate::answer::ToolAnswer;
 use crate::arguments::{count, filled, parse};
 use crate::budget::{ITEMS_CHARS, TextBudget, size};
 use crate::schema::{answer, arguments, counting, flag, hint, limited, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{UNTRUSTED, line, seen};
+use crate::view::{UNTRUSTED, is_default, line, seen};
 
 /// The most lines in one result: more would crowd out the model's context.
 const MOST: u32 = 200;
@@ -133,7 +132,7 @@ struct LineShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     author: Option<AgentName>,
     content: String,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more_chars: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<f64>,

@@ -10,7 +10,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use super::check::{MORE_BEHIND, is_fresh, is_zero, show_requests, show_session};
+use super::check::{MORE_BEHIND, is_fresh, show_requests, show_session};
 use super::{CallContext, Effect, backoff};
 use crate::answer::ToolAnswer;
 use crate::arguments::{count, parse};
@@ -19,8 +19,8 @@ use crate::inbox;
 use crate::peers::PeerNetwork;
 use crate::schema::{answer, arguments, counting, flag, list, object, text, upto, whole};
 use crate::show::{self, MOST_SESSIONS};
-use crate::view::{MessageShown, RequestShown, UNTRUSTED};
-use crate::words::{WordShown, Words};
+use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default};
+use crate::words::{Words, WordsShown};
 
 /// Clients abandon a call after 60 s; this leaves time for the result to arrive.
 const LONGEST: u32 = 55;
@@ -75,16 +75,12 @@ struct Waited {
     unread: u64,
     messages: Vec<MessageShown>,
     /// Sessions with unread messages that were not shown yet: the next call shows them.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more_sessions: usize,
     pending_connections: Vec<RequestShown>,
     news: Vec<WaitEvent>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    peer_messages: Vec<WordShown>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_note: Option<&'static str>,
-    #[serde(skip_serializing_if = "is_zero")]
-    more_peer_messages: usize,
+    #[serde(flatten)]
+    words: WordsShown,
 }
 
 /// An event that is not a message.
@@ -313,9 +309,7 @@ fn told(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Result<To
         more_sessions: left,
         pending_connections,
         news,
-        peer_note: words.note(),
-        peer_messages: words.shown(),
-        more_peer_messages: words.left,
+        words: words.shown(),
     };
     ToolAnswer::new(text, &waited)
 }
