@@ -339,12 +339,7 @@ impl Runtime for Acp {
     }
 
     async fn end_leftovers(&self) -> std::io::Result<()> {
-        let Some(records) = &self.options.records else { return Ok(()) };
-        let ended = processes::end_leftovers(records).await?;
-        if ended > 0 {
-            tracing::warn!(processes = ended, "killed what a bridge before this one had left running");
-        }
-        Ok(())
+        processes::end_leftovers(self.options.records.as_deref()).await
     }
 
     async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
@@ -379,7 +374,7 @@ impl Runtime for Acp {
         let outcome = match ran {
             Ok(said) => {
                 known.is_settled = true;
-                self.understand(said.get("stopReason").and_then(Value::as_str), text)
+                understand(said.get("stopReason").and_then(Value::as_str), text)
             }
             Err(CallError::Late) => {
                 let detail = format!("no answer within {:?}; --turn-timeout gives it longer", turn.timeout);
@@ -412,18 +407,16 @@ impl Runtime for Acp {
     }
 }
 
-impl Acp {
-    /// Translates the reason for which a turn ended.
-    fn understand(&self, reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnError> {
-        let is_blank = text.trim().is_empty();
-        match (reason.unwrap_or("none"), is_blank) {
-            ("end_turn", true) => Ok(TurnOutcome::NoReply),
-            ("end_turn", false) | ("refusal", false) => Ok(TurnOutcome::Reply(text)),
-            ("refusal", true) => Err(TurnError::new(Trouble::Refused, "the agent refuses to go on with this mail")),
-            (reason @ ("max_tokens" | "max_turn_requests"), false) => {
-                Ok(TurnOutcome::Reply(format!("{text}\n[cut: the agent stopped at a limit: {reason}]")))
-            }
-            (reason, _) => Err(TurnError::new(Trouble::Failed, format!("the turn ended without an answer: {reason}"))),
+/// Translates the reason for which a turn ended.
+fn understand(reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnError> {
+    let is_blank = text.trim().is_empty();
+    match (reason.unwrap_or("none"), is_blank) {
+        ("end_turn", true) => Ok(TurnOutcome::NoReply),
+        ("end_turn", false) | ("refusal", false) => Ok(TurnOutcome::Reply(text)),
+        ("refusal", true) => Err(TurnError::new(Trouble::Refused, "the agent refuses to go on with this mail")),
+        (reason @ ("max_tokens" | "max_turn_requests"), false) => {
+            Ok(TurnOutcome::Reply(format!("{text}\n[cut: the agent stopped at a limit: {reason}]")))
         }
+        (reason, _) => Err(TurnError::new(Trouble::Failed, format!("the turn ended without an answer: {reason}"))),
     }
 }

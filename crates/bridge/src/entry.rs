@@ -69,7 +69,6 @@ impl LedgerEntry {
         }
     }
 
-    /// The same for every repeat of one turn, another one for a turn after one that is known to have failed: a runtime
     /// The idempotency key of the turn: the same for every repeat, another one after a turn that is known to have failed, since a
     /// runtime that remembers its turns would only return the old failure.
     pub(crate) fn turn_key(&self) -> String {

@@ -110,12 +110,7 @@ impl Runtime for Exec {
     }
 
     async fn end_leftovers(&self) -> std::io::Result<()> {
-        let Some(records) = &self.records else { return Ok(()) };
-        let ended = processes::end_leftovers(records).await?;
-        if ended > 0 {
-            tracing::warn!(processes = ended, "killed what a bridge before this one had left running");
-        }
-        Ok(())
+        processes::end_leftovers(self.records.as_deref()).await
     }
 
     async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {

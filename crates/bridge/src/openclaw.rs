@@ -22,6 +22,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 
@@ -105,6 +107,24 @@ impl Gateway {
         let mut url = self.url.clone();
         url.set_path(path);
         self.http.post(url).bearer_auth(&self.token)
+    }
+
+    /// Sends a request of a turn and parses its response.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        turn: &Turn,
+        request: reqwest::RequestBuilder,
+        body: &Value,
+    ) -> Result<T, TurnError> {
+        let lost = |error| self.lost(error, turn.timeout);
+        let answer = request.json(body).timeout(longest(turn)).send().await.map_err(lost)?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(lost)?;
+        if !status.is_success() {
+            return Err(refused(status, &text));
+        }
+        serde_json::from_str(&text)
+            .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))
     }
 
     /// The error for a gateway that cannot be reached.

@@ -87,8 +87,9 @@ impl Drop for CommandRun {
     }
 }
 
-/// Ends everything that runs of a bridge that was killed have left. Returns how many processes that were.
-pub(crate) async fn end_leftovers(records: &Path) -> std::io::Result<usize> {
+/// Ends everything that runs of a bridge that was killed have left, where runs are written down.
+pub(crate) async fn end_leftovers(records: Option<&Path>) -> std::io::Result<()> {
+    let Some(records) = records else { return Ok(()) };
     let left: Vec<RunRecord> = file::read_all(records)?;
     let mut ended = Vec::new();
     for record in &left {
@@ -101,7 +102,10 @@ pub(crate) async fn end_leftovers(records: &Path) -> std::io::Result<usize> {
     for record in &left {
         file::remove(&records.join(file::name(&record.run)), Sync::Later)?;
     }
-    Ok(ended.len())
+    if !ended.is_empty() {
+        tracing::warn!(processes = ended.len(), "killed what a bridge before this one had left running");
+    }
+    Ok(())
 }
 
 /// Kills what there is of a run.

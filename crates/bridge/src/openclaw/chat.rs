@@ -5,8 +5,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::history::{self, Trace};
-use super::{Gateway, agent_of, longest, refused, spoken};
-use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
+use super::{Gateway, agent_of, longest, spoken};
+use crate::runtime::{Turn, TurnError, TurnOutcome};
 
 #[derive(Deserialize)]
 struct Completion {
@@ -35,14 +35,6 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
         "messages": [{ "role": "user", "content": turn.prompt }],
     });
     let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
-    let answer =
-        request.json(&body).timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error, turn.timeout))?;
-    let status = answer.status();
-    let text = answer.text().await.map_err(|error| gateway.lost(error, turn.timeout))?;
-    if !status.is_success() {
-        return Err(refused(status, &text));
-    }
-    let completion: Completion = serde_json::from_str(&text)
-        .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))?;
+    let completion: Completion = gateway.call(turn, request, &body).await?;
     Ok(spoken(completion.choices.first().and_then(|choice| choice.message.content.as_deref())))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::history::{self, Trace};
-use super::{Gateway, agent_of, late, longest, refused, spoken};
+use super::{Gateway, agent_of, late, longest, spoken};
 use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
 /// The longest interval between reads of the history for an answer that is late.
@@ -74,15 +74,8 @@ pub(super) async fn invoke(
 ) -> Result<Value, TurnError> {
     let body = json!({ "tool": tool, "sessionKey": caller, "args": arguments });
     // This channel keeps the gateway from starting a conversation of its own about the answer.
-    let request = gateway.post("/tools/invoke").header("x-openclaw-message-channel", "webchat").json(&body);
-    let answer = request.timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error, turn.timeout))?;
-    let status = answer.status();
-    let text = answer.text().await.map_err(|error| gateway.lost(error, turn.timeout))?;
-    if !status.is_success() {
-        return Err(refused(status, &text));
-    }
-    let invoked: Invoked = serde_json::from_str(&text)
-        .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))?;
+    let request = gateway.post("/tools/invoke").header("x-openclaw-message-channel", "webchat");
+    let invoked: Invoked = gateway.call(turn, request, &body).await?;
     match (invoked.result, invoked.error) {
         (Some(result), _) => Ok(result.details),
         (None, error) => Err(TurnError::new(Trouble::Failed, format!("{tool} failed: {}", error.unwrap_or_default()))),
