@@ -186,6 +186,15 @@ impl OfficeError {
     }
 }
 
+/// `None` for what the office does not have; every other error stays one.
+pub fn if_found<T>(result: Result<T, OfficeError>) -> Result<Option<T>, OfficeError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == Code::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl fmt::Display for OfficeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.detail)

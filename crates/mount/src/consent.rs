@@ -8,6 +8,7 @@
 //! `allow_from` names the resident has said yes already.
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
+use amb_core::error::if_found;
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use amb_store::{Agent, Ask};
 
@@ -46,15 +47,11 @@ pub(crate) async fn answer(context: &Context, resident: &Agent, from: &AgentName
     let Some(known) = context.membership.resident(&resident.name) else { return Ok(()) };
     let now = Timestamp::now();
     let answered = if hears(context, &known, from).await? {
-        context.store.accept_connection(resident, from, now).await.map(|written| context.publish(written)).map(drop)
+        let accepted = context.store.accept_connection(resident, from, now).await;
+        accepted.map(|written| drop(context.publish(written)))
     } else {
-        let change = ConnectionChange::Reject;
-        context
-            .store
-            .change_connection(resident, from, change, now)
-            .await
-            .map(|written| context.publish(written))
-            .map(drop)
+        let rejected = context.store.change_connection(resident, from, ConnectionChange::Reject, now).await;
+        rejected.map(|written| drop(context.publish(written)))
     };
     match answered {
         // Already answered, expired, or withdrawn.
@@ -104,11 +101,8 @@ pub(crate) async fn ask(
             }
         }
     }
-    let named = match context.store.agent(me, guest, now).await {
-        Ok(entry) => entry.card.allow_from.names(&me.name),
-        Err(error) if error.code() == Code::NotFound => false,
-        Err(error) => return Err(error),
-    };
+    let entry = if_found(context.store.agent(me, guest, now).await)?;
+    let named = entry.is_some_and(|entry| entry.card.allow_from.names(&me.name));
     if named && let Some(target) = context.store.agent_by_name(guest).await? {
         context.publish(context.store.accept_connection(&target, &me.name, now).await?);
         return Ok(ConsentAnswer::Go);

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Code, OfficeError};
+use amb_core::OfficeError;
+use amb_core::error::if_found;
 
 use crate::context::{Context, backoff};
 use crate::ledger::CrossingRow;
@@ -64,11 +65,7 @@ async fn is_over(context: &Context, row: &CrossingRow) -> Result<bool, OfficeErr
     // One of the two is the resident, whose view shows what the office still has.
     let resident = context.membership.resident(&row.recipient).or_else(|| context.membership.resident(&row.sender));
     let Some(resident) = resident else { return Ok(false) };
-    match context.store.message(&resident.agent, &id.into()).await {
-        Ok(_) => Ok(false),
-        Err(error) if error.code() == Code::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
+    Ok(if_found(context.store.message(&resident.agent, &id.into()).await)?.is_none())
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use amb_core::doc::{AgentEntry, ConnectionStatus};
-use amb_core::{AgentName, Card, Code, Mailbox, OfficeError, Status, Timestamp};
+use amb_core::error::if_found;
+use amb_core::{AgentName, Card, Mailbox, OfficeError, Status, Timestamp};
 use amb_store::AgentsPage;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -148,11 +149,7 @@ async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Re
     if context.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
         return Ok(None);
     }
-    match context.store.agent(&resident.agent, name, Timestamp::now()).await {
-        Ok(entry) => Ok(Some(entry)),
-        Err(error) if error.code() == Code::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    if_found(context.store.agent(&resident.agent, name, Timestamp::now()).await)
 }
 
 /// Returns the discoverable agents with the latest heartbeats, newest first, and the number of pages of all.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use amb_core::error::if_found;
 use amb_core::message::NO_SUBJECT;
 use amb_core::task::TaskRef;
 use amb_core::{
@@ -132,11 +133,8 @@ async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<
     let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         let Event::NewMessage(event) = &entry.event else { continue };
-        let message = match context.store.message(resident, &event.message_id).await {
-            Ok(found) => Some(found.message),
-            Err(error) if error.code() == Code::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let found = if_found(context.store.message(resident, &event.message_id).await)?;
+        let message = found.map(|found| found.message);
         ids.push(event.message_id.clone());
         if let Some((message, office_id)) = message.and_then(|message| Some((message, event.message_id.as_uuid()?))) {
             let task = message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone());
@@ -259,10 +257,6 @@ fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
 async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
     let Some(row) = context.ledger.sent_as(by, id).await? else { return Ok(()) };
-    match context.office.mailbox(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
-        Ok(_) => {}
-        Err(error) if error.code() == Code::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    if_found(context.office.mailbox(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await)?;
     context.ledger.note(vec![(row.number, CrossingState::Read)]).await
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use amb_core::doc::AgentEntry;
+use amb_core::error::if_found;
 use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use amb_core::name::BadName;
-use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Presence, Status, Timestamp};
+use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Status, Timestamp};
 use amb_dir::{DirMailbox, Home};
 use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
 use parking_lot::{Mutex, RwLock};
@@ -59,22 +60,18 @@ pub(crate) struct AdvertisedCard {
 pub(crate) struct HintSignals(Mutex<HashMap<AgentKey, Arc<Notify>>>);
 
 impl HintSignals {
-    fn signals(&self) -> parking_lot::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
-        self.0.lock()
-    }
-
     pub(crate) fn of(&self, agent: AgentKey) -> Arc<Notify> {
-        self.signals().entry(agent).or_default().clone()
+        self.0.lock().entry(agent).or_default().clone()
     }
 
     pub(crate) fn hint(&self, agent: AgentKey) {
-        if let Some(signal) = self.signals().get(&agent) {
+        if let Some(signal) = self.0.lock().get(&agent) {
             signal.notify_one();
         }
     }
 
     pub(crate) fn hint_all(&self) {
-        self.signals().values().for_each(|signal| signal.notify_one());
+        self.0.lock().values().for_each(|signal| signal.notify_one());
     }
 }
 
@@ -215,21 +212,11 @@ pub(crate) async fn find_guest(
         guests::show_name(context, name).await?;
         return Ok(context.membership.guest(name));
     }
-    let entry = match context.store.agent(resident, name, Timestamp::now()).await {
-        Ok(entry) => entry,
+    match if_found(context.store.agent(resident, name, Timestamp::now()).await)? {
+        Some(entry) => guests::show_guest(context, &entry, false).await?,
         // Deleted or no longer discoverable; what it wrote before is delivered all the same.
-        Err(error) if error.code() == Code::NotFound => AgentEntry {
-            name: name.clone(),
-            card: Card::default(),
-            presence: Presence::default(),
-            registered_at: None,
-            household: false,
-            person: false,
-            paused: false,
-        },
-        Err(error) => return Err(error),
-    };
-    guests::show_guest(context, &entry, false).await?;
+        None => guests::show_name(context, name).await?,
+    }
     Ok(context.membership.guest(name))
 }
 

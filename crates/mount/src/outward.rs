@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use amb_core::error::if_found;
 use amb_core::event::Cursor;
 use amb_core::id::fresh_uuid;
 use amb_core::message::NO_SUBJECT;
@@ -102,12 +103,8 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
 /// Handles one message and returns its row and new state, if it has a row.
 async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, CrossingState)>, OfficeError> {
     let me = guest.mailbox.me();
-    let found = match guest.mailbox.message(id).await {
-        Ok(found) => found,
-        // Removed by a program that put it there, or by a person.
-        Err(error) if error.code() == Code::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    // One that is gone was removed by the program that put it there, or by a person.
+    let Some(found) = if_found(guest.mailbox.message(id).await)? else { return Ok(None) };
     let message = found.message;
     // Handled before this directory was mounted.
     let handled = found.receipts.iter().any(|receipt| receipt.read_at.is_some());
@@ -159,14 +156,11 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
             if undecided.contains(&row.sender) {
                 continue;
             }
-            let message = match guest.mailbox.message(&row.dir_id).await {
-                Ok(found) => found.message,
-                Err(error) if error.code() == Code::NotFound => {
-                    context.ledger.note(vec![(row.number, CrossingState::Refused)]).await?;
-                    continue;
-                }
-                Err(error) => return Err(error),
+            let Some(found) = if_found(guest.mailbox.message(&row.dir_id).await)? else {
+                context.ledger.note(vec![(row.number, CrossingState::Refused)]).await?;
+                continue;
             };
+            let message = found.message;
             let Some(resident) = membership::find_resident(context, &row.sender).await? else { continue };
             let outcome = send(context, &resident, &row, &message).await?;
             let (number, state) = settle(context, guest, &row, &message, outcome).await?;
@@ -239,11 +233,7 @@ async fn send(
 /// Whether an earlier process had sent it. The office deletes idempotency keys after a while, and mail only after it
 /// was read.
 async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
-    match context.store.message(&resident.agent, &id).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Code::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(if_found(context.store.message(&resident.agent, &id).await)?.is_some())
 }
 
 /// Moves a refused message aside. Returns the row and its new state.

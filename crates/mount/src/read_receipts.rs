@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Code, OfficeError, Timestamp};
+use amb_core::error::if_found;
+use amb_core::{OfficeError, Timestamp};
 use amb_dir::CarryOutcome;
 
 use crate::context::{Context, backoff};
@@ -51,11 +52,10 @@ async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
             CarryOutcome::Refused => states.push((row.number, CrossingState::Refused)),
             CarryOutcome::Handled => {
                 let Some(resident) = context.membership.resident(&row.recipient) else { continue };
-                match context.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
-                    Ok(written) => drop(context.publish(written)),
-                    // Removed from the office meanwhile.
-                    Err(error) if error.code() == Code::NotFound => {}
-                    Err(error) => return Err(error),
+                let acked = context.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await;
+                // The office may have removed it meanwhile.
+                if let Some(written) = if_found(acked)? {
+                    context.publish(written);
                 }
                 states.push((row.number, CrossingState::Read));
             }

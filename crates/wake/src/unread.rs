@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use amb_core::doc::{Inbox, MessageView};
+use amb_core::error::if_found;
 use amb_core::message::is_automatic;
-use amb_core::{Code, Kind, Mailbox, MessageId, OfficeError, Priority};
+use amb_core::{Kind, Mailbox, MessageId, OfficeError, Priority};
 
 use crate::bell::WaitingMessage;
 
@@ -75,11 +76,10 @@ pub async fn report_rung(office: &dyn Mailbox, waiting: &[WaitingMessage]) {
 /// Whether an automatic message ends an exchange of automatic answers: it has no hops left, and what it answers was automatic
 /// too. It wakes nobody. With the default ttl that is every automatic answer to an automatic answer.
 async fn is_spent(office: &dyn Mailbox, mail: &MessageView) -> Result<bool, OfficeError> {
-    let gone = |error: OfficeError| if error.code() == Code::NotFound { Ok(None) } else { Err(error) };
-    let Some(found) = office.message(&mail.id).await.map(Some).or_else(gone)? else { return Ok(true) };
+    let Some(found) = if_found(office.message(&mail.id).await)? else { return Ok(true) };
     let Some(parent) = found.message.reply_to.filter(|_| found.message.ttl == 0) else {
         return Ok(found.message.ttl == 0);
     };
-    let parent = office.message(&parent).await.map(Some).or_else(gone)?;
+    let parent = if_found(office.message(&parent).await)?;
     Ok(parent.is_none_or(|parent| parent.message.is_automatic()))
 }

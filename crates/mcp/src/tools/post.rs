@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use amb_core::doc::Sent;
+use amb_core::error::if_found;
 use amb_core::mailbox::{Outgoing, Result, TaskFilter};
 use amb_core::{AgentName, Code, Draft, Kind, Mailbox, MessageId, OfficeError, Timestamp};
 use async_trait::async_trait;
@@ -118,11 +119,7 @@ async fn followed(office: &dyn Mailbox, mail: &WorkMail) -> Result<Option<HopSta
     if let Some(route) = &mail.route {
         return Ok(Some(route.clone()));
     }
-    match office.message(&mail.id).await {
-        Ok(found) => Ok(Some(HopState::of(&found.message))),
-        Err(error) if error.code() == Code::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(if_found(office.message(&mail.id).await)?.map(|found| HopState::of(&found.message)))
 }
 
 /// Sends to agents that do not run now, under the same rules as the model's other messages.
