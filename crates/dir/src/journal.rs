@@ -3,15 +3,15 @@
 //! One write decides that a verb happened. All that follows from it (lines in logs, task records, pointers, updates,
 //! receipts) is derived, and can be derived again by anybody. Before the deciding write, the verb leaves a note here that
 //! says what it is about to do, and holds a lock on it; when everything is done it removes the note. A note whose lock is
-//! free belongs to a dead process: whoever looks next (a repeat, an inbox, a watch, a task list, the doctor; of any agent)
-//! finishes what it names.
+//! free belongs to a dead process: the next verb that reads a mailbox (a repeat, an inbox, a watch, a task list, the doctor;
+//! of any agent) finishes what it names.
 //!
 //! | verb | steps, the deciding one in capitals | what a kill leaves |
 //! |---|---|---|
 //! | `send` of a message | temporary file synced; `out` line in the sender's log; RENAME into the mailbox; directory synced | before the rename a temporary file, and a line about a message that is not there, which nobody is shown; after it the message, which its recipient's next look enters in the recipient's log |
 //! | `send` under a key | the key with moment and file name, synced; as above; the key with its answer, synced | the repeat finds the file of that name, or sends it |
 //! | `send` of a task | as a message, with a note before the rename; a task that the office rejects says so in its file, and the RENAME is into `processed/` or `archive/`; the assignee's record, synced; the update if it was rejected; the owner's pointer, synced; note removed | after the rename record, update and pointer follow from the file |
-//! | `task accept`, `reject`, … | note; the RECORD with the new state and the update to be sent, synced; the update delivered under its one name; the record without it; the task's message acknowledged if the task has ended; note removed | after the record's rename the update is in the record, and whoever finds it there delivers it |
+//! | `task accept`, `reject`, … | note; the RECORD with the new state and the update to be sent, synced; the update delivered under its one name; the record without it; the task's message acknowledged if the task has ended; note removed | after the record's rename the update is in the record, and the next reader of it delivers it |
 //! | `ack` | note; RENAME to `processed/`, or the file exchanged for one marked as read; both directories synced; receipts in the senders' logs; note removed | after the deciding write the receipts follow from where the file lies, or what it says, and from what is in the senders' logs already |
 //! | a task found in the mailbox | its RECORD as for a move; `in` line in the log; if rejected the update, then to `processed/` | the file is still in the mailbox and not in the log, so the next look does the same |
 //! | `read` | as `ack`, of what the page shows and is unread | as `ack`; the page is shown again |
@@ -25,8 +25,8 @@
 //! | `transcript append` | the file's owner recorded, synced; one WRITE of whole lines; file synced | before the write nothing; a line cut short is closed by the next writer and passed over by readers |
 //! | `doctor --mend` | each finding by itself: a RENAME, a removal, or what the verbs above do | the next run mends the rest |
 //!
-//! Notes are not synced, for they cost every verb something and matter to nobody but the dead; on a full disk a verb goes on
-//! without one. So the doctor looks at everything: each record whose update waits, whose owner has no pointer or whose
+//! Notes are not synced, since every verb would pay for that and only a kill needs them; on a full disk a verb goes on without
+//! one. So the doctor looks at everything: each record whose update waits, whose owner has no pointer or whose
 //! message waits though the task has ended, each task that the office rejected and that has no record, and each message
 //! that was read and whose sender has no receipt. A list of tasks finishes its own records in the same way.
 

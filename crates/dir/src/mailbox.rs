@@ -56,7 +56,7 @@ impl AgentDir {
         Ok(entry)
     }
 
-    /// Enters the agent's card, whoever asks.
+    /// Enters the agent's card, without a check of who may.
     pub(crate) fn enter_card(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         card.check()?;
         self.shared.make_mailbox(&self.me)?;

@@ -25,7 +25,7 @@ pub struct MountLock {
 }
 
 impl MountLock {
-    /// Where whoever has mounted the directory keeps its own state.
+    /// The directory for the state of the process that has mounted this one.
     pub fn state(&self) -> &Path {
         &self.state
     }

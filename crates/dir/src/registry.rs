@@ -65,7 +65,7 @@ impl OfficeState {
         Ok(understood.collect())
     }
 
-    /// One entry. One that is there but not understood is an error, lest a broken `allow_from` be read as "everybody".
+    /// One entry. One that is there but not understood is an error, so that a broken `allow_from` is not read as "everybody".
     pub(crate) fn registry_entry(&self, name: &AgentName) -> Result<Option<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(None) };
         registry.get(name).map_err(|error| {

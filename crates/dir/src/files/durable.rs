@@ -2,7 +2,7 @@
 //!
 //! A new file is written under a unique temporary name in its own directory (never another file system), synced, and
 //! given its name by a rename that cannot replace anything; then the directory is synced. The writer holds a lock on the
-//! temporary file while it lives, so that whoever tidies up can tell a dead writer's leavings from a live one's work.
+//! temporary file while it lives, so that a clean-up can tell the files of dead writers from those in use.
 
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -109,9 +109,9 @@ impl Drop for Temp {
     }
 }
 
-/// Stores a new file durably under the first of the names that is free, and says which.
+/// Stores a new file durably under the first of the names that is free, and returns that name.
 ///
-/// `name` is asked for attempt 0, 1, 2, …, right before the file gets that name; it must answer a different one each time.
+/// `name` is called with attempt 0, 1, 2, …, right before the file gets that name, and must return a different one each time.
 pub(crate) fn create(
     directory: &Path,
     bytes: &[u8],
@@ -169,8 +169,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], wait: Wait, syncer: &Syncer) ->
 /// Stores a file in place of one that must be there: if it has been moved away meanwhile this fails with `NotFound` and
 /// does not bring it back.
 ///
-/// `still` is asked once the new file is ready, and answers with the lock that keeps others from replacing it too, or with
-/// nothing if there is no need any more. Returns whether the file was replaced.
+/// `still` is called once the new file is ready. It returns the lock that keeps others from replacing the file too, or `None` if
+/// there is no need any more. Returns whether the file was replaced.
 pub(crate) fn replace_existing(
     path: &Path,
     bytes: &[u8],
@@ -220,7 +220,7 @@ pub(crate) enum Swapped {
 /// there (none: no file), of at most `most` bytes. Names are exchanged, so that what was displaced can be compared: no
 /// write of another program is lost unnoticed.
 ///
-/// The bytes are synced after the exchange, lest the time of a sync lie between the caller's read and its write.
+/// The bytes are synced after the exchange, so that the time between the caller's read and its write has no sync in it.
 pub(crate) fn swap(
     path: &Path,
     bytes: &[u8],
@@ -285,7 +285,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Moves a file into another directory under its own name, or a near one if that is taken. Not synced: the caller syncs
-/// both directories once for all it moved. Says the name, or nothing if the file was not there any more.
+/// both directories once for all it moved. Returns the name; `None` if the file was not there any more.
 pub(crate) fn move_into(from: &Path, directory: &Path, name: &str, suffix: &str) -> io::Result<Option<String>> {
     let stem = name.strip_suffix(suffix).unwrap_or(name);
     for attempt in 0..TRIES {

@@ -8,7 +8,7 @@ use crate::files::open;
 
 /// The office's error for a failed file operation. Nothing was accepted.
 ///
-/// A full or read-only disk is the caller's to mend, so those are told apart from everything else.
+/// A full or read-only disk is something that the caller can change, so those have texts of their own.
 pub(crate) fn failed(doing: &str, error: io::Error) -> OfficeError {
     if open::is_refusal(&error) {
         return OfficeError::new(Code::Unavailable, format!("{doing}: {error}")).caused_by(error);

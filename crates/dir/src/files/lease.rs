@@ -1,7 +1,7 @@
 //! Leases: claims for file systems without locks.
 //!
 //! A lease on a message is a file `NAME.N` that says until when it holds. The one with the highest N counts. When it has
-//! run out, whoever makes `NAME.N+1` first has the message: making a file that must be new has one winner.
+//! run out, the process that creates `NAME.N+1` has the message: of several that create a new file, one succeeds.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl LeaseFile {
             return Ok(());
         }
         let until = end(Timestamp::now(), wanted);
-        // Over what stands there, never emptied before: whoever reads in between sees that it holds. Both are equally long.
+        // Overwritten in place, without truncating: a reader in between sees a lease that holds. Both texts have the same length.
         let text = format!("{until:.9}");
         open::regular_with(&self.path, open::options().write(true))?.write_all(text.as_bytes())?;
         self.until = until;
@@ -84,7 +84,7 @@ impl LeaseFile {
 impl Drop for LeaseFile {
     fn drop(&mut self) {
         if self.holds() {
-            // Not removed: were the number free again, a slow rival could take it and believe itself the first.
+            // Not removed: if the number were free again, a slow rival could take it and believe itself the first.
             let options = open::options().write(true).truncate(true).clone();
             step();
             let _runs_out_anyway = open::regular_with(&self.path, &options)

@@ -6,13 +6,13 @@
 //! ROOT/.amb/registry.lock          held while _registry.json is replaced; its time of change is when that was last done
 //! ROOT/.amb/registry.seen.json     entries of other programs that were in _registry.json then
 //! ROOT/.amb/clock                  the latest moment that a message was given
-//! ROOT/.amb/unfinished/            what processes are about to do, see `unfinished`
+//! ROOT/.amb/unfinished/            what processes are about to do, see `journal`
 //! ROOT/.amb/mount/                 state of the network office that has mounted the directory
 //! ROOT/.amb/agents/NAME/card.json  what the agent said when it registered here
 //!                      /alive.json its status and tasks; its time of change is the last heartbeat
 //!                      /log        everything that came to or went from the agent, one line each
 //!                      /log.lock   held while lines are added
-//!                      /known.json what of the mailbox is in the log already, so that the log need not be read whole
+//!                      /known.json index of the mailbox, so that the log need not be read whole
 //!                      /tasks/     tasks given to the agent; ended ones in tasks/ended/
 //!                      /given/     pointers to tasks that the agent gave; ended ones in given/ended/
 //!                      /keys/      idempotency keys of its sends

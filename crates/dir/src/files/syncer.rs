@@ -1,7 +1,7 @@
 //! Makes directory entries durable, and lets concurrent writers of one directory share a sync.
 //!
-//! A sync of a directory covers every rename that happened before it began. So whoever asks while one is running waits
-//! for the next one, which then serves everybody who asked meanwhile: sixteen senders cost two syncs, not sixteen.
+//! A sync of a directory covers every rename that happened before it began. A writer that asks while one is running waits for
+//! the next one, which serves all that asked meanwhile: sixteen senders cost two syncs, not sixteen.
 
 use std::collections::HashMap;
 use std::io;
@@ -61,7 +61,7 @@ impl Syncer {
             if result.is_ok() {
                 turns.done = turns.done.max(serves);
             }
-            // After a failure the others take their own turn, so that each hears of it.
+            // After a failure the others sync themselves, so that each gets the error.
             shared.ended.notify_all();
             result?;
         }

@@ -1,7 +1,6 @@
-//! Watching directories: the kernel says when something is put into them, so that nobody waits for the next poll.
+//! Watches directories by the kernel's events, so that readers do not wait for the next poll.
 //!
-//! A hint only. Where the file system cannot tell (network file systems) or a watch is lost, readers still look for
-//! themselves at every poll interval.
+//! An event is a hint only: where the file system has none (network file systems) or a watch is lost, readers still poll.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +39,7 @@ impl std::fmt::Debug for DirectoryWatch {
 impl DirectoryWatch {
     /// A receiver that changes whenever something appears in the directory; none if it cannot be watched.
     pub(crate) fn directory(&self, path: &Path) -> Option<watch::Receiver<u64>> {
-        // The kernel's news come with whole paths, wherever the office was opened from.
+        // Events name absolute paths, wherever the office was opened from.
         let path = &std::path::absolute(path).ok()?;
         let inode = fs_err::metadata(path).ok()?.ino();
         let mut state = self.state.lock();
@@ -66,7 +65,7 @@ impl DirectoryWatch {
             // The old watch went with the old directory; an error only says so.
             let _gone = watcher.unwatch(path);
         }
-        // Entered before it is watched, so that no event finds nobody.
+        // Entered before it is watched, so that no event is missed.
         let mut entries = directories.lock();
         let changes = entries.remove(path).map_or_else(|| watch::Sender::new(0), |old| old.changes);
         let receiver = changes.subscribe();
@@ -88,7 +87,7 @@ fn dispatch(directories: &Mutex<HashMap<PathBuf, WatchedDirectory>>, event: noti
     let wake = |watched: &WatchedDirectory| watched.changes.send_modify(|count| *count += 1);
     let event = match event {
         Ok(event) if !event.need_rescan() => event,
-        // Events were lost: everybody looks.
+        // Events were lost: all readers are woken.
         _ => return entries.values().for_each(wake),
     };
     let matters = match event.kind {
@@ -102,10 +101,10 @@ fn dispatch(directories: &Mutex<HashMap<PathBuf, WatchedDirectory>>, event: noti
         return;
     }
     for path in &event.paths {
-        // Temporary files are not news; their rename is. Nor are locks, which every look takes.
+        // Temporary files do not count, only their rename; nor do lock files, which every read takes.
         let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
-        let is_news = !name.starts_with(b".") && !name.ends_with(b".lock");
-        if is_news && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
+        let counts = !name.starts_with(b".") && !name.ends_with(b".lock");
+        if counts && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
             wake(watched);
         }
     }

@@ -209,7 +209,7 @@ impl OfficeState {
                 }
             }
             Layout::Chipset => {
-                // Whoever has a mailbox is somebody, though the chipset says no more about them.
+                // Every mailbox is an agent; the chipset says no more about them.
                 for name in self.names_in(&self.paths.root)? {
                     if !agents.iter().any(|known| known.name == name) {
                         let (card, presence) = (Card::default(), Presence::default());
@@ -268,7 +268,7 @@ impl OfficeState {
     }
 }
 
-/// Reads a file of ours; one that was spoilt is as good as missing, and the log says so.
+/// Reads a file of ours; one that does not parse counts as missing, with a warning.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>, OfficeError> {
     match open::bytes(path, LARGEST) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {

@@ -48,7 +48,7 @@ impl Appender {
         Self { path, syncer, queue: Mutex::default(), file: Mutex::default() }
     }
 
-    /// Appends one line, its newline included. It is on the disk when this answers.
+    /// Appends one line, its newline included. It is on the disk when this returns.
     pub(super) async fn append(self: &Arc<Self>, line: Vec<u8>) -> Result<(), Arc<io::Error>> {
         let (answer, answered) = oneshot::channel();
         let lead = {

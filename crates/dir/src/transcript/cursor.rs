@@ -23,7 +23,7 @@ pub(super) struct FileCursor {
     path: PathBuf,
     file: Option<File>,
     /// Everything before is given out. Stands behind a newline, unless `skipping`. A line without its newline is read
-    /// again at each step, since whoever failed to finish it may take it back.
+    /// again at each step, since a writer that failed to finish it may take it back.
     offset: u64,
     /// The last bytes before `offset`, as they were when they were read.
     mark: Vec<u8>,

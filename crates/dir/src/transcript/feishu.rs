@@ -22,7 +22,7 @@ use super::HistorySource;
 
 /// The service in China; elsewhere it is `https://open.larksuite.com`.
 pub const FEISHU: &str = "https://open.feishu.cn";
-/// Most messages the service answers at a time.
+/// Most messages that the service returns at a time.
 const MAX_PAGE: usize = 50;
 /// Pages read beyond those that the limit needs, for messages that were recalled.
 const SPARE_PAGES: usize = 10;

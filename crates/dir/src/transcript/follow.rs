@@ -20,9 +20,9 @@ use crate::files::watch::DirectoryWatch;
 const AHEAD: usize = 256;
 /// Message ids remembered, so that a message two processes wrote is handed out once.
 const REMEMBERED: usize = 4_096;
-/// How often to look when the kernel tells of changes: the net under lost notices.
+/// How often to read where the kernel reports changes, since events may be lost.
 const POLL_WATCHED: Duration = Duration::from_secs(1);
-/// How often to look when it cannot.
+/// How often to read where it does not.
 const POLL_ALONE: Duration = Duration::from_millis(100);
 
 /// The new lines of one transcript. Dropping it ends the following.
@@ -32,7 +32,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// The next new line; waits until there is one. `None` only after an error was answered.
+    /// The next new line; waits until there is one. `None` only after an error was returned.
     ///
     /// Cancelling the wait loses nothing.
     pub async fn recv(&mut self) -> Option<Result<Line, OfficeError>> {
@@ -49,7 +49,7 @@ struct FileFollower {
     known: RecentSet<String, REMEMBERED>,
 }
 
-/// Begins to follow at the end of the file, and answers the last `backlog` lines before it too.
+/// Begins to follow at the end of the file; returns the last `backlog` lines before it too.
 pub(super) async fn follow(
     root: PathBuf,
     key: TranscriptKey,

@@ -49,7 +49,7 @@ pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Re
             make_dir(&owners, syncer)?;
             create_exact(&owners, format!("{key}\n").as_bytes(), syncer, &name, || ())?;
         }
-        // Whoever won a race for this name is read back here, ourselves included.
+        // Of several processes that race for this name, the winner is read back here.
         if owner(root, &name)?.as_deref() == Some(key.as_str()) {
             // Another process may have recorded it and died before its directory sync.
             syncer.sync(&owners)?;

@@ -15,7 +15,7 @@ use super::window::Window;
 /// Bytes read for one answer, whatever is in the file: this much, and `BYTES_PER_LINE` for each line asked for.
 const BASE_BYTES: usize = 4 * 1024 * 1024;
 const BYTES_PER_LINE: usize = 64 * 1024;
-/// How often a file may change under a reader before the reader answers with what it has.
+/// How often a file may change under a reader before that is an error.
 const MAX_TRIES: usize = 4;
 
 /// The last `limit` lines of the key's transcript.

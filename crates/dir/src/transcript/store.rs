@@ -48,7 +48,7 @@ pub enum AppendOutcome {
     Skipped,
 }
 
-/// A line as nanobot's `get_recent` answers it.
+/// A line as nanobot's `get_recent` returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentLine {
     /// `user` or `assistant`.
@@ -74,7 +74,7 @@ impl TranscriptStore {
         Ok(Self { root: Arc::new(root), syncer, watch: Arc::default(), appenders: Arc::default() })
     }
 
-    /// Appends a line. It is on the disk when this answers. A line without a time gets the present one.
+    /// Appends a line. It is on the disk when this returns. A line without a time gets the present one.
     ///
     /// Once begun, the line is written even if the caller stops waiting.
     pub async fn append(&self, key: &TranscriptKey, line: Line) -> Result<(), OfficeError> {

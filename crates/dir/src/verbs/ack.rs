@@ -124,8 +124,8 @@ impl AgentDir {
         Ok(done.len() as u64)
     }
 
-    /// Marks a message as read wherever it lies now (chipset); answers the inode of its new file, or nothing if it is
-    /// marked already or not there.
+    /// Marks a message as read wherever it lies now (chipset); returns the inode of its new file, `None` if it is marked already
+    /// or not there.
     fn mark_read(&self, file: &str) -> Result<Option<u64>, OfficeError> {
         // Twice: it may be archived while we look.
         for _ in 0..2 {
@@ -140,7 +140,7 @@ impl AgentDir {
         Ok(None)
     }
 
-    /// Marks a file as read; answers its new inode, or nothing if it is marked already or not there.
+    /// Marks a file as read; returns its new inode, `None` if it is marked already or not there.
     fn mark_file(&self, path: &Path) -> Result<Option<u64>, OfficeError> {
         let doing = "could not mark the message as read";
         self.shared.make_state(&self.me)?;
@@ -245,9 +245,9 @@ fn is_named(notes: &[Intent], agent: &AgentName, id: &MessageId) -> bool {
 }
 
 impl OfficeState {
-    /// Tells the senders of messages that a dead process has marked, each once. Returns whether all of them are told: one
-    /// that a live process names in a note of its own may be marked by it or by the dead one, so it waits until that
-    /// process is done.
+    /// Writes receipts for messages that a dead process has marked, each once. Returns whether all are written: a message that
+    /// a live process names in a note of its own may be marked by it or by the dead one, so its receipt waits until that process
+    /// is done.
     pub(crate) fn finish_reading(
         &self,
         agent: &AgentName,
@@ -261,7 +261,7 @@ impl OfficeState {
                 due.push((brief, read_at));
             }
         }
-        // After the files: whoever has put one away had left its note before, and removes it when the sender is told.
+        // After the files: a process that put one away had left its note before, and removes it when the receipt is written.
         let live = self.live_notes(note).doing(doing)?;
         let all = due.len();
         due.retain(|(brief, _)| !is_named(&live, agent, &brief.id));

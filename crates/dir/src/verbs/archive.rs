@@ -137,7 +137,7 @@ impl AgentDir {
         cutoff: Timestamp,
         report: &mut ArchiveReport,
     ) -> Result<(), OfficeError> {
-        // Noticed before it is moved, so that whoever reads the log is told of it even if it was old when it came.
+        // Ingested before it is moved, so that the log has it even if it was old when it came.
         let mut old: Vec<(String, bool)> = {
             let index = self.ingest()?;
             let time = |name: &str, at: Timestamp| message_file::time_in(Layout::Chipset, name).unwrap_or(at);

@@ -1,7 +1,7 @@
 //! Delivers mail that another office accepted, with its time, ttl and trace unchanged.
 //!
-//! Whoever carries it chooses a moment and a number, writes them down, and then carries. From them follow the message's
-//! id and the one name that its file can have, so that carrying it again after a crash delivers nothing twice.
+//! The carrier chooses a moment and a number, writes them down, and then carries. The message's id and the one name that its
+//! file can have follow from them, so that carrying it again after a crash delivers nothing twice.
 
 use std::io;
 
@@ -92,7 +92,7 @@ impl AgentDir {
     }
 
     /// Brings the record of a task between the two to where the update says it is, and gives an update to the task's owner the
-    /// callback that the owner set. Twice is as good as once.
+    /// callback that the owner set. Idempotent.
     ///
     /// The agent reports on a task that it was given; or the other office ended one that the agent gave, since the
     /// connection of the two has ended.

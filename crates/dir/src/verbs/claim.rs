@@ -94,7 +94,7 @@ impl AgentDir {
         Ok(taken)
     }
 
-    /// Held while claims are taken or looked for: looking tries each lock, and nobody who claims then may find it taken.
+    /// Held while claims are taken or listed: listing tries each lock, and a claim at the same time must not find it taken.
     fn claiming(&self) -> Result<FileLock, OfficeError> {
         FileLock::wait(&self.shared.paths.state(&self.me).join("claims.lock")).doing("could not lock the claims")
     }
@@ -120,7 +120,7 @@ impl AgentDir {
             let message_file = message_file::read(paths.layout, &self.me, &file, &mut &file, &name).ok()?;
             message_file::known_as(message_file.message, &name, &id).map(|message| self.shown(message))
         };
-        // One that cannot be read any more was handled, or is dealt with by whoever claims it.
+        // One that cannot be read any more was handled, or is dealt with by the next claim.
         Ok(held.filter_map(read).collect())
     }
 

@@ -1,7 +1,7 @@
 //! The log as events, from a cursor on.
 //!
-//! A cursor is a position in the agent's log, in bytes. Before one is answered, the log up to it is made durable: else a
-//! power cut could shorten the log, and what is entered anew at the same positions would never be told.
+//! A cursor is a position in the agent's log, in bytes. Before one is returned, the log up to it is made durable: otherwise a
+//! power cut could shorten the log, and the reader would miss what is later logged at the same positions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct LogPage {
 }
 
 impl AgentDir {
-    /// The present end of the log, all mail noticed.
+    /// The present end of the log, after ingesting all mail.
     fn end_of_log(&self) -> Result<u64, OfficeError> {
         self.note_overdue()?;
         self.enter_all()?;
@@ -38,7 +38,7 @@ impl AgentDir {
         Ok(end)
     }
 
-    /// Notices mail, and insists on the log: a reader that waits for entries must hear that none can be made.
+    /// Ingests mail, and fails where it cannot be logged: a reader that waits for entries must get that error.
     fn enter_all(&self) -> Result<(), OfficeError> {
         match &self.ingest()?.not_entered {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Sends with an idempotency key: a repeat answers with the first result and sends nothing, also after a crash.
+//! Sends with an idempotency key: a repeat returns the first result and sends nothing, also after a crash.
 //!
 //! The key is written down, with the moment and the name that the message will have, before the message is sent. A
 //! repeat that finds no result yet sends under the same name, which can exist only once.

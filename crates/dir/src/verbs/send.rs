@@ -26,7 +26,7 @@ pub(crate) struct Composed {
 }
 
 impl AgentDir {
-    /// Sends. When this answers, the message is durable.
+    /// Sends. When this returns, the message is durable.
     pub(crate) fn send(&self, draft: Draft) -> Result<Sent, OfficeError> {
         draft.check()?;
         self.check_lives_here()?;
@@ -39,7 +39,7 @@ impl AgentDir {
         }
     }
 
-    /// Sends a draft that has come through these hands already, with the hops that it says are left.
+    /// Sends a draft whose sender counts hops itself, with the hops that it says are left.
     ///
     /// A program that counts hops by itself names no message that it passes on. What it says can only make the rules
     /// stricter: hops are never more than the office would give, and nobody gets a message again that had it.
@@ -175,7 +175,7 @@ impl OfficeState {
     }
 }
 
-/// What the sender is told.
+/// The answer to a send.
 pub(crate) fn sent(message: &Message, reason: Option<String>) -> Sent {
     let subject = message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
     let session = message.session.clone();

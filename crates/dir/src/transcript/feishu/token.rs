@@ -25,8 +25,8 @@ impl fmt::Debug for TokenCell {
 }
 
 impl TokenCell {
-    /// The token in hand, or a new one by `fetch`, which answers it and the seconds it is good for. Callers that come
-    /// while one fetches wait for it instead of fetching too.
+    /// The cached token, or a new one by `fetch`, which returns it and how many seconds it is valid. Callers that come while one
+    /// fetches wait for it instead of fetching too.
     pub(super) async fn get<E>(&self, fetch: impl AsyncFnOnce() -> Result<(String, u64), E>) -> Result<String, E> {
         let mut held = self.0.lock().await;
         if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.refresh_at) {

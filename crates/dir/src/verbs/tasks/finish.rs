@@ -12,7 +12,7 @@ use crate::office::{AgentDir, OfficeState};
 
 impl OfficeState {
     /// Finishes what a process began that sent or moved a task; once, however often this is tried. A task without a record
-    /// was sent if the file is there. Answers the record, or nothing if the task was not sent.
+    /// was sent if the file is there. Returns the record; `None` if the task was not sent.
     pub(crate) fn finish_task(
         self: &Arc<Self>,
         assignee: &AgentName,
@@ -88,8 +88,8 @@ impl OfficeState {
 }
 
 impl AgentDir {
-    /// What of a task of this agent's is not done and nobody is doing: the owner was not told or has no pointer, or the
-    /// task has ended and its message waits.
+    /// What is left undone of a task of this agent's: the owner has no update or no pointer, or the task has ended and its
+    /// message is unread.
     pub(crate) fn left_undone(&self, id: &TaskId) -> Result<Option<&'static str>, OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;
         let Some(record) = self.shared.record(&self.me, id)? else { return Ok(None) };
@@ -111,7 +111,7 @@ impl AgentDir {
         Ok(found.is_some_and(|found| found.read_at.is_none() && !message_file::is_rejected(&found.message)))
     }
 
-    /// Acknowledges the message of a task of this agent's that has ended: whoever ended it has read it.
+    /// Acknowledges the message of a task of this agent's that has ended: the agent that ended it has read it.
     pub(super) fn put_away_brought(&self, record: &TaskRecord) -> Result<(), OfficeError> {
         if !self.message_waits(record)? {
             return Ok(());

@@ -33,7 +33,7 @@ pub(crate) struct TaskRecord {
     /// It was the office, not the agent, that rejected it.
     #[serde(default)]
     pub(crate) by_office: bool,
-    /// Who has been told that it is overdue.
+    /// The agents in whose logs it is as overdue.
     #[serde(default)]
     pub(crate) told_overdue: Vec<AgentName>,
     /// The office rejected it before anybody was shown it: only its owner sees it.
@@ -45,7 +45,7 @@ pub(crate) struct TaskRecord {
     /// Tells its message from another one of the same sender's in a file of the same name. Earlier versions had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<u32>,
-    /// An update that is decided but perhaps not delivered: whoever finds it here delivers it.
+    /// An update that is decided but perhaps not delivered: the next reader of the record delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outgoing: Option<PendingUpdate>,
 }
@@ -70,7 +70,7 @@ impl TaskRecord {
         TaskRef { id: id.clone(), state, deadline: *deadline, extra: parent.collect() }
     }
 
-    /// What the sender of the task is told, or was told: if the office did not reject it, that it is in this state.
+    /// The answer to the send of this task: if the office did not reject it, that it is in this state.
     pub(crate) fn sent(&self, state: TaskState) -> Sent {
         let Task { owner, assignee, message_id, created_at, .. } = &self.task;
         let subject = self.task.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
