@@ -79,7 +79,7 @@ impl Code {
     }
 
     /// Whether a repeat may succeed later although the caller changes nothing: the error is temporary, or ends once somebody
-    /// repairs the office or renews a key. Whoever carries messages retries these; all other errors are final.
+    /// repairs the office or renews a key. Bridges and mounts retry these; all other errors are final.
     pub fn may_succeed_later(self) -> bool {
         self.is_passing() || matches!(self, Code::Internal | Code::Unauthorized)
     }

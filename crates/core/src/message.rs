@@ -211,12 +211,12 @@ impl FromStr for Priority {
 /// What a message is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Kind {
-    /// A word between agents.
+    /// A plain message.
     #[default]
     Message,
     /// A request for work with a result.
     Task,
-    /// News of a task sent before.
+    /// An update of a task sent before.
     TaskUpdate,
     /// A label of another system, such as the chipset's `work_assignment`.
     Label(Label),

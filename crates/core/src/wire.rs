@@ -32,7 +32,7 @@ pub use stamp::Stamp;
 use crate::error::OfficeError;
 use crate::id::MessageId;
 
-/// Why bytes do not parse. Names the field, so that whoever wrote the file can correct it.
+/// Why bytes do not parse. Names the field, so that the author of the file can correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Not JSON at all, or cut off.

@@ -6,12 +6,12 @@
 //! so that other programs with a GroupTranscriptStore read ours and we read theirs.
 //!
 //! What is promised:
-//! - An append that was answered is on the disk. Any number of processes append at once; no line is torn or lost.
+//! - An append that has returned is on the disk. Any number of processes append at once; no line is torn or lost.
 //! - Two keys never share a file, even where their names collide: see `ROOT/.owners`, which must stay with the files.
 //! - [`TranscriptStore::recent`] reads from the end. It looks at `4 × limit + 64` lines, or as many more as it takes to
 //!   find `limit` different messages, but never at more than 4 MiB + 64 KiB × limit. Within what it looked at, a message
 //!   id counts once (the first line wins) and time decides the order; a copy of a message whose first line lies further
-//!   back than that is answered as if it were the first.
+//!   back than that is returned as if it were the first.
 //! - Lines that do not parse are skipped, with a warning in the log that names the file.
 
 mod append;

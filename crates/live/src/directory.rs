@@ -33,7 +33,7 @@ struct Configured {
 }
 
 impl PeerDirectory {
-    /// A directory of whoever is live on a broker.
+    /// A directory of the agents that are live on a broker.
     pub fn new(broker: Arc<dyn Broker>) -> Self {
         Self { broker, configured: RwLock::default() }
     }

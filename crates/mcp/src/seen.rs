@@ -48,7 +48,7 @@ impl ClientMemory {
         *self.cursor.lock() = cursor;
     }
 
-    /// Sets the cursor when the client connects: it is told what happens from here on. Does not wait long for an office that is
+    /// Sets the cursor when the client connects: events are reported from here on. Does not wait long for an office that is
     /// slow or unreachable; the client's first call sets the cursor then.
     pub(crate) async fn begin(&self, mailbox: &LazyMailbox) {
         let place = async { self.find_place(&**mailbox.office().await?).await };

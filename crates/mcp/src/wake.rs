@@ -213,7 +213,7 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// The client is gone, or in another session. The answer is ready when the office was told.
+    /// The client is gone, or in another session. The handle resolves when the office has the report.
     fn end(self) -> JoinHandle<()> {
         self.release();
         self.reporter.end()

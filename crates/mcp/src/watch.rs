@@ -13,7 +13,7 @@ use crate::lazy_mailbox::LazyMailbox;
 
 /// How long one read of the log waits. Short, in case an office loses track of a waiter.
 const LOOK: Duration = Duration::from_secs(25);
-/// How many changes a slow listener may miss before it is told to read everything.
+/// How many changes a slow listener may lag behind before it has to read everything.
 const BACKLOG: usize = 256;
 
 /// A hint that the mailbox changed.

@@ -141,7 +141,7 @@ impl CrossingLedger {
     pub(crate) fn open(directory: &Path, office: DirOffice) -> Result<Self> {
         let open = || -> rusqlite::Result<Connection> {
             let db = Connection::open(directory.join("ledger.db"))?;
-            // One process has it, so nothing need be shared with others; what is answered is on the disk.
+            // One process has it, so nothing need be shared with others; a write that has returned is on the disk.
             db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "FULL")?;

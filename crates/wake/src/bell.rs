@@ -243,7 +243,7 @@ impl Bell {
         }
     }
 
-    /// Records that the client was told about messages in another way, such as by a hook: it is reminded of them, not rung as for
+    /// Records that the client knows about messages in another way, such as by a hook: it is reminded of them, not rung as for
     /// new ones.
     pub fn told_otherwise<'w>(&mut self, now: Timestamp, told: impl Iterator<Item = &'w WaitingMessage>) {
         for mail in told {

@@ -83,7 +83,7 @@ impl Reporter {
         }
     }
 
-    /// Reports that the session is over. The answer is ready when that was sent, or was given up.
+    /// Reports that the session is over. The handle resolves when that was sent, or was given up.
     pub fn end(mut self) -> JoinHandle<()> {
         self.update(WakeState::Ended);
         self.sending
@@ -133,7 +133,7 @@ mod tests {
         reporter.rung("codex queue", Some(HELD));
         let held = reported(&mut reporter, WakeState::Held).await.pop().unwrap();
         assert_eq!((held.rung, held.held, held.reason, held.door.as_deref()), (1, 1, None, Some("codex queue")));
-        // While the office is busy with one, of many changes the last is told.
+        // While the office is busy with one, of many changes the last is reported.
         for state in [WakeState::Rung, WakeState::Heard, WakeState::Unheard] {
             reporter.update(state);
         }

@@ -10,7 +10,7 @@ use crate::card::{AllowFrom, Card};
 use crate::limits::DEFAULT_POLL_INTERVAL;
 use crate::name::AgentName;
 
-/// nanobot's default directory of mailboxes. Whoever opens it replaces `~` by the home directory.
+/// nanobot's default directory of mailboxes. The caller replaces `~` by the home directory.
 pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
 
 /// The poll intervals that are accepted: long enough to wait, and a day at most.

@@ -62,7 +62,7 @@ impl FileCursor {
         self.file.as_ref().map(|file| (file, self.offset))
     }
 
-    /// Adds the lines that are new since the last step, a bounded number of them. Says whether there may be more.
+    /// Adds the lines that are new since the last step, a bounded number of them. Returns whether there may be more.
     pub(super) fn step(&mut self, lines: &mut Vec<Line>) -> io::Result<bool> {
         if self.file.is_none() {
             self.file = open_read(&self.path)?;
@@ -76,7 +76,7 @@ impl FileCursor {
         self.go_over(file, lines)
     }
 
-    /// Reads up to `count` bytes from the open file. Says whether it got any further.
+    /// Reads up to `count` bytes from the open file. Returns whether it got any further.
     fn read_on(&mut self, file: &File, count: usize, lines: &mut Vec<Line>) -> io::Result<bool> {
         let mark = self.mark.len();
         let from = self.offset - mark as u64;

@@ -12,7 +12,7 @@ use super::owner::resolve;
 use super::tail::{Tail, TailLine};
 use super::window::Window;
 
-/// Bytes read for one answer, whatever is in the file: this much, and `BYTES_PER_LINE` for each line asked for.
+/// Bytes read for one call, whatever is in the file: this much, and `BYTES_PER_LINE` for each line asked for.
 const BASE_BYTES: usize = 4 * 1024 * 1024;
 const BYTES_PER_LINE: usize = 64 * 1024;
 /// How often a file may change under a reader before that is an error.

@@ -65,7 +65,7 @@ impl<'a> Tail<'a> {
         self.shrunk
     }
 
-    /// The line before the ones given so far. The first answer is what stands behind the last newline (mostly nothing).
+    /// The line before the ones given so far. The first is what stands behind the last newline (mostly nothing).
     pub(super) fn previous(&mut self) -> io::Result<Option<TailLine<'_>>> {
         loop {
             if self.done {

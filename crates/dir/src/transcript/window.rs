@@ -1,4 +1,4 @@
-//! Which of the last lines of a transcript are answered: each message once, in the order of time.
+//! Which of the last lines of a transcript are returned: each message once, in the order of time.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// How many lines to look at for an answer of `limit`: some more than asked for, so that copies and lines that were
+    /// How many lines to look at to return `limit`: some more than asked for, so that copies and lines that were
     /// written out of order are put right when they stand near the edge.
     pub(super) fn look_back(limit: usize) -> usize {
         limit.saturating_mul(4).saturating_add(64)
@@ -35,7 +35,7 @@ impl Window {
         self.lines.push(Some(line));
     }
 
-    /// Whether enough was seen to answer `limit` lines.
+    /// Whether enough was seen to return `limit` lines.
     pub(super) fn suffices(&self, limit: usize) -> bool {
         self.distinct >= limit && self.seen >= Self::look_back(limit)
     }

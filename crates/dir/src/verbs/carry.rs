@@ -166,7 +166,7 @@ impl DirOffice {
 
 impl DirMailbox {
     /// Puts a message of this agent's, which another office accepted, into its recipient's mailbox: durable when this
-    /// answers, and there once, however often it is carried with the same moment (`message.sent_at`) and number. Say
+    /// returns, and there once, however often it is carried with the same moment (`message.sent_at`) and number. Say
     /// `again` where it may have been carried before.
     pub async fn carry(&self, message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
         self.run(move |agent_dir| agent_dir.carry(message, nonce, again)).await

@@ -78,8 +78,8 @@ impl DirMailbox {
         self.run(move |agent_dir| agent_dir.send_within(draft, &within)).await
     }
 
-    /// Claims what is unread and free, and answers everything that this mailbox holds then, oldest first; `limit` messages at
-    /// most, and never more than [`MAX_CLAIMED`]. What is not acknowledged is answered again the next time.
+    /// Claims what is unread and free, and returns everything that this mailbox holds then, oldest first; `limit` messages at
+    /// most, and never more than [`MAX_CLAIMED`]. What is not acknowledged is returned again the next time.
     pub async fn hold(&self, limit: usize) -> Result<Vec<HeldMail>, OfficeError> {
         self.run(move |agent_dir| {
             agent_dir.check_lives_here()?;

@@ -60,7 +60,7 @@ impl OfficeState {
     }
 
     /// Puts a task into its recipient's mailbox, or, if it says that the office rejects it, among the mail put away: its
-    /// recipient need not see what is answered already. The note says that what follows from it is not done yet.
+    /// recipient need not see what is decided already. The journal entry says that what follows from it is not done yet.
     pub(crate) fn deliver_task(
         &self,
         message: &mut Message,

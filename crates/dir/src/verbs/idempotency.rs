@@ -29,7 +29,7 @@ struct UsedKey {
     at: Timestamp,
     nonce: u32,
     sent: Option<Sent>,
-    /// What will be answered once the message is delivered; of a task the office decides that then.
+    /// The result once the message is delivered; `None` for a task, about which the office decides then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     will_answer: Option<Sent>,
 }
@@ -85,7 +85,7 @@ impl AgentDir {
         }
     }
 
-    /// The result of a send that came to its end without being answered.
+    /// The result of a send that was carried out although nobody got its result.
     fn already_sent(&self, used: &UsedKey) -> Result<Option<Sent>, OfficeError> {
         let layout = self.shared.paths.layout;
         let id = message_file::new_id(layout, used.at, &self.me, used.nonce);

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 use super::{Broker, BrokerError, Inlet, LiveGoal, Parcel, PublishOutcome, PublishReceipt, Roster, Soon, Subscription};
 
-/// Delivers within the process. A publish that answers `Delivered` has put the message into the goal's buffer already.
+/// Delivers within the process. A publish that returns `Delivered` has put the message into the goal's buffer already.
 #[derive(Default)]
 pub struct LocalBroker {
     table: Arc<RwLock<SubjectTable>>,

@@ -90,7 +90,7 @@ impl NatsBroadcast {
 
 async fn read(mut messages: async_nats::Subscriber, broadcasts: mpsc::Sender<Broadcast>) {
     while let Some(message) = messages.next().await {
-        // A reader that falls behind is told once that it missed some.
+        // A reader that falls behind gets one `Missed` for all that it missed.
         if broadcasts.try_send(Broadcast::Message(message.payload)).is_err()
             && broadcasts.send(Broadcast::Missed).await.is_err()
         {

@@ -228,8 +228,7 @@ impl Outbound<'_> {
     async fn send_to(&self, to: &str) -> SendReport {
         let Some(directory) = &self.context.directory else { return SendReport::unreachable(NO_DIRECTORY) };
         let known = directory.live_goals(to);
-        // An agent that is only in the caller's head is told apart first, as the original did; but with `durable` it may
-        // well have a mailbox without having ever been live.
+        // An unknown agent is reported first; but with `durable` it may have a mailbox without having ever been live.
         if known.is_none() && !self.durable {
             let near = directory.nearest(to).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             return SendReport::unreachable(format!("unknown agent_id `{}`{near}", quoted(to)));

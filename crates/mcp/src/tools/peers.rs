@@ -221,7 +221,7 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
     }
-    ToolAnswer::new(told(&line(to), &delivery, call.peers.is_some()), &delivery)
+    ToolAnswer::new(describe(&line(to), &delivery, call.peers.is_some()), &delivery)
 }
 
 /// Sends to live goals first. Where it is unknown who runs now, leaves the message in the mailbox.
@@ -250,7 +250,7 @@ async fn live_or_by_mail(
     Ok(delivery)
 }
 
-fn told(to: &str, delivery: &PeerDelivery, live: bool) -> String {
+fn describe(to: &str, delivery: &PeerDelivery, live: bool) -> String {
     let mut lines = Vec::new();
     let how = if live { "live goals" } else { "its mailbox" };
     if !delivery.delivered_to.is_empty() {

@@ -108,7 +108,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         }
     }
     let left = cut.into_iter().map(|(id, cut)| (id, cut.chars)).collect();
-    told(call, &history, &left, unread_left, next)
+    show_history(call, &history, &left, unread_left, next)
 }
 
 /// Returns messages, newest first, up to the limit or as many as fit into a result, and whether there may be older ones. Fetching
@@ -216,10 +216,10 @@ async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Too
     let left = HashMap::from([(id, lacking)]);
     let history =
         History { session_id: session, subject: message.subject.clone().unwrap_or_default(), messages: vec![view] };
-    told(call, &history, &left, 0, next)
+    show_history(call, &history, &left, 0, next)
 }
 
-fn told(
+fn show_history(
     call: &CallContext,
     history: &History,
     left: &HashMap<MessageId, usize>,

@@ -175,7 +175,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     } else if !looked && live.is_none_or(|words| words.len() == 0) {
         return Err(trouble.unwrap_or_else(silent_office));
     }
-    told(call, inbox, news)
+    show_news(call, inbox, news)
 }
 
 /// The error for an office that did not respond in time.
@@ -230,12 +230,12 @@ async fn since_last_time(call: &CallContext) -> Result<(Vec<WaitEvent>, Cursor),
         if events.is_empty() {
             return Ok((news, next));
         }
-        news.extend(events.into_iter().filter_map(|entry| news_of(entry.event)));
+        news.extend(events.into_iter().filter_map(|entry| wait_event(entry.event)));
         cursor = Some(next);
     }
 }
 
-fn news_of(event: Event) -> Option<WaitEvent> {
+fn wait_event(event: Event) -> Option<WaitEvent> {
     match event {
         Event::ConnectionApproved { connected_agent, .. } => Some(WaitEvent::ConnectionApproved { agent: connected_agent }),
         Event::ConnectionChanged { agent, status, .. } => {
@@ -254,7 +254,7 @@ fn news_of(event: Event) -> Option<WaitEvent> {
 }
 
 /// Builds a result of what fits, and remembers that it was shown.
-fn told(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Result<ToolAnswer, OfficeError> {
+fn show_news(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Result<ToolAnswer, OfficeError> {
     let me = call.office.me();
     let unread = inbox.unread();
     let mut budget = TextBudget::new();

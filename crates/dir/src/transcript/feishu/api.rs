@@ -14,11 +14,11 @@ use super::token::TokenCell;
 
 /// One request, with its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest answer that is read: 50 messages of the largest kind are well below it.
+/// The largest response that is read: 50 messages of the largest kind are well below it.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
-/// Answers that mean "ask less often": the gateway's, and that of the message service.
+/// Codes that mean "ask less often": the gateway's, and that of the message service.
 const LIMITED: [i64; 2] = [99_991_400, 230_020];
-/// Answers that mean "fetch a new token": missing, invalid or expired tokens of every kind.
+/// Codes that mean "fetch a new token": missing, invalid or expired tokens of every kind.
 const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668, 99_991_671, 99_991_677];
 
 /// The service, as one app sees it.
@@ -77,7 +77,7 @@ pub(super) struct Mention {
     pub(super) name: String,
 }
 
-/// What every answer has. Failures come with status 200 too, so the code decides.
+/// What every response has. Failures come with status 200 too, so the code decides.
 #[derive(Debug, Deserialize)]
 struct FeishuStatus {
     code: i64,
@@ -96,7 +96,7 @@ struct NewToken {
     expire: u64,
 }
 
-/// An answer that is neither what was asked for nor a reason to wait.
+/// A response that is no reason to wait.
 enum FeishuAnswer {
     Good(Vec<u8>),
     TokenRefused,
@@ -153,7 +153,7 @@ impl FeishuApi {
         }
     }
 
-    /// Asks until there is an answer, as far as patience goes.
+    /// Retries until there is a response, as far as patience goes.
     async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<FeishuAnswer, OfficeError> {
         let mut patient = Patient::new(self.patience);
         loop {
@@ -182,7 +182,7 @@ impl FeishuApi {
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// One request and its whole answer: status, the wait it asks for, body.
+/// One request and its whole response: status, the wait it asks for, body.
 async fn exchange(request: RequestBuilder) -> Result<(StatusCode, Option<Duration>, Vec<u8>), Failed> {
     let mut response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
     let (status, asked) = (response.status(), asked_wait(response.headers()));

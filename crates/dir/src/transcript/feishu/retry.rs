@@ -8,11 +8,11 @@ use reqwest::header::HeaderMap;
 /// How often and how long to try again when the service says it is busy, or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Requests made for one answer, the first included.
+    /// Requests made for one response, the first included.
     pub tries: u32,
     /// The wait before the second try where the service names none; it doubles from try to try.
     pub first_wait: Duration,
-    /// The longest wait for one answer, all tries together.
+    /// The longest wait for one response, all tries together.
     pub total_wait: Duration,
 }
 
@@ -22,7 +22,7 @@ impl Default for Patience {
     }
 }
 
-/// What is left of the patience for one answer.
+/// What is left of the patience for one response.
 #[derive(Debug)]
 pub(super) struct Patient {
     patience: Patience,
@@ -50,7 +50,7 @@ impl Patient {
     }
 }
 
-/// Why the service did not answer.
+/// Why the service gave no result.
 #[derive(Debug)]
 pub(super) enum Busy {
     /// It counts requests and we made too many.

@@ -80,7 +80,7 @@ impl AgentDir {
         }
     }
 
-    /// Enters in the log, once each, the open tasks of the agent's whose deadline has passed; answers when the next one
+    /// Enters in the log, once each, the open tasks of the agent's whose deadline has passed; returns when the next one
     /// will pass.
     pub(crate) fn note_overdue(&self) -> Result<Option<Timestamp>, OfficeError> {
         let now = self.shared.now();

@@ -94,8 +94,8 @@ impl AgentDir {
 impl OfficeState {
     /// Changes a task durably and sends the update. The caller holds the assignee's lock.
     ///
-    /// Once the record is kept the task has moved, and that is what is answered: what could not be done of the rest is in
-    /// the record and the note, for the next look to do.
+    /// Once the record is kept the task has moved, and that is what is returned: what could not be done of the rest is in the
+    /// record and the journal entry, for the next reader to do.
     fn change(
         &self,
         record: &mut TaskRecord,

@@ -123,7 +123,7 @@ impl AgentDir {
     }
 }
 
-/// Says in a task's message what the office decided; answers which task it is.
+/// Writes the office's decision into a task's message; returns the task's id.
 fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, OfficeError> {
     let Some(task) = &mut message.task else { return Err(OfficeError::invalid("a message of no task")) };
     task.state = TaskState::Pending;
