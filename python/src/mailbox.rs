@@ -50,12 +50,8 @@ impl Mailbox {
         Ok(self.backend(py)?.office())
     }
 
-    fn held(&self) -> parking_lot::MutexGuard<'_, Vec<MessageId>> {
-        self.held.lock()
-    }
-
     fn forget(&self, ids: &[MessageId]) {
-        self.held().retain(|held| !ids.contains(held));
+        self.held.lock().retain(|held| !ids.contains(held));
     }
 }
 
@@ -142,7 +138,7 @@ impl Mailbox {
         if !self.waits.close() || self.process != std::process::id() {
             return Ok(());
         }
-        let held = std::mem::take(&mut *self.held());
+        let held = std::mem::take(&mut *self.held.lock());
         if held.is_empty() {
             return Ok(());
         }
@@ -165,8 +161,7 @@ impl Mailbox {
     #[pyo3(signature = (card=None))]
     fn register(&self, py: Python<'_>, card: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let card: Card = card.map_or(Ok(Card::default()), |card| document::parse(card, "this is no card"))?;
-        let entry = runtime::wait(py, self.office(py)?.register(card))?;
-        document::to_python(py, &entry)
+        runtime::wait_converted(py, self.office(py)?.register(card))
     }
 
     fn heartbeat(&self, py: Python<'_>) -> PyResult<()> {
@@ -182,41 +177,35 @@ impl Mailbox {
     }
 
     fn agents(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let agents = runtime::wait(py, self.office(py)?.agents())?;
-        document::to_python(py, &agents)
+        runtime::wait_converted(py, self.office(py)?.agents())
     }
 
     fn agent(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
         let name = parsed(py, AgentName::parse(name))?;
-        let agent = runtime::wait(py, self.office(py)?.agent(&name))?;
-        document::to_python(py, &agent)
+        runtime::wait_converted(py, self.office(py)?.agent(&name))
     }
 
     #[pyo3(signature = (target, intro=None))]
     fn connect(&self, py: Python<'_>, target: &str, intro: Option<String>) -> PyResult<Py<PyAny>> {
         let target = parsed(py, AgentName::parse(target))?;
-        let requested = runtime::wait(py, self.office(py)?.connect(&target, intro))?;
-        document::to_python(py, &requested)
+        runtime::wait_converted(py, self.office(py)?.connect(&target, intro))
     }
 
     fn approve(&self, py: Python<'_>, code: &str) -> PyResult<Py<PyAny>> {
-        let connected = runtime::wait(py, self.office(py)?.approve(code))?;
-        document::to_python(py, &connected)
+        runtime::wait_converted(py, self.office(py)?.approve(code))
     }
 
     fn connections(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let connections = runtime::wait(py, self.office(py)?.connections())?;
-        document::to_python(py, &connections)
+        runtime::wait_converted(py, self.office(py)?.connections())
     }
 
     fn send(&self, py: Python<'_>, draft: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let backend = self.backend(py)?;
         let value = document::from_python(draft)?;
-        let sent = runtime::wait(py, async {
+        runtime::wait_converted(py, async {
             let (draft, within) = draft::read(backend.office(), value).await?;
             backend.send(draft, within).await
-        })?;
-        document::to_python(py, &sent)
+        })
     }
 
     #[pyo3(signature = (timeout=None, *, urgent_first=false, lease=300.0))]
@@ -247,7 +236,7 @@ impl Mailbox {
             runtime::wait(py, backend.office().release(std::slice::from_ref(&message.id)))?;
             return Ok(None);
         }
-        self.held().push(message.id.clone());
+        self.held.lock().push(message.id.clone());
         document::to_python(py, &message).map(Some)
     }
 
@@ -274,14 +263,12 @@ impl Mailbox {
     }
 
     fn claimed(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let claimed = runtime::wait(py, self.office(py)?.claimed())?;
-        document::to_python(py, &claimed)
+        runtime::wait_converted(py, self.office(py)?.claimed())
     }
 
     #[pyo3(signature = (unread_only=false))]
     fn inbox(&self, py: Python<'_>, unread_only: bool) -> PyResult<Py<PyAny>> {
-        let inbox = runtime::wait(py, self.office(py)?.inbox(unread_only))?;
-        document::to_python(py, &inbox)
+        runtime::wait_converted(py, self.office(py)?.inbox(unread_only))
     }
 
     #[pyo3(signature = (session, limit=20, before=None))]
@@ -289,41 +276,35 @@ impl Mailbox {
         let session = parsed(py, SessionId::parse(session))?;
         let before = before.map(|id| parsed(py, MessageId::parse(id))).transpose()?;
         let page = HistoryPage { before, ..parsed(py, HistoryPage::newest(limit))? };
-        let history = runtime::wait(py, self.office(py)?.read(&session, page))?;
-        document::to_python(py, &history)
+        runtime::wait_converted(py, self.office(py)?.read(&session, page))
     }
 
     fn message(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
         let id = parsed(py, MessageId::parse(id))?;
-        let message = runtime::wait(py, self.office(py)?.message(&id))?;
-        document::to_python(py, &message)
+        runtime::wait_converted(py, self.office(py)?.message(&id))
     }
 
     #[pyo3(signature = (text, limit=None))]
     fn search(&self, py: Python<'_>, text: String, limit: Option<u32>) -> PyResult<Py<PyAny>> {
         let query = SearchQuery { text, limit, ..SearchQuery::default() };
-        let hits = runtime::wait(py, self.office(py)?.search(query))?;
-        document::to_python(py, &hits)
+        runtime::wait_converted(py, self.office(py)?.search(query))
     }
 
     fn task(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
         let id = parsed(py, TaskId::parse(id))?;
-        let task = runtime::wait(py, self.office(py)?.task(&id))?;
-        document::to_python(py, &task)
+        runtime::wait_converted(py, self.office(py)?.task(&id))
     }
 
     #[pyo3(signature = (*, owned=None, state=None, open=false))]
     fn tasks(&self, py: Python<'_>, owned: Option<bool>, state: Option<&str>, open: bool) -> PyResult<Py<PyAny>> {
         let state = state.map(|state| parsed(py, state.parse::<TaskState>())).transpose()?;
-        let tasks = runtime::wait(py, self.office(py)?.tasks(TaskFilter { owned, state, open }))?;
-        document::to_python(py, &tasks)
+        runtime::wait_converted(py, self.office(py)?.tasks(TaskFilter { owned, state, open }))
     }
 
     #[pyo3(signature = (id, state, note=None))]
     fn set_task_state(&self, py: Python<'_>, id: &str, state: &str, note: Option<String>) -> PyResult<Py<PyAny>> {
         let (id, state) = (parsed(py, TaskId::parse(id))?, parsed(py, state.parse::<TaskState>())?);
-        let task = runtime::wait(py, self.office(py)?.set_task_state(&id, state, note))?;
-        document::to_python(py, &task)
+        runtime::wait_converted(py, self.office(py)?.set_task_state(&id, state, note))
     }
 
     fn transcript_append(&self, py: Python<'_>, key: &str, line: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -334,8 +315,7 @@ impl Mailbox {
     #[pyo3(signature = (key, limit=20))]
     fn transcript_recent(&self, py: Python<'_>, key: &str, limit: usize) -> PyResult<Py<PyAny>> {
         let key = self::key(py, key)?;
-        let lines = runtime::wait(py, self.office(py)?.transcript_recent(&key, limit))?;
-        document::to_python(py, &lines)
+        runtime::wait_converted(py, self.office(py)?.transcript_recent(&key, limit))
     }
 
     #[staticmethod]
@@ -348,7 +328,7 @@ impl Mailbox {
         let backend = self.backend(py)?;
         let mail = runtime::wait(py, async { backend.directory()?.hold(limit).await })?;
         {
-            let mut held = self.held();
+            let mut held = self.held.lock();
             held.clear();
             held.extend(mail.iter().map(|held| held.message.id.clone()));
         }

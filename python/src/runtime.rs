@@ -6,9 +6,10 @@ use std::time::Duration;
 use amb_core::OfficeError;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{failure, log};
+use crate::{document, failure, log};
 
 /// Threads that only wait for the network or for a hint.
 const WORKERS: usize = 2;
@@ -47,7 +48,15 @@ pub(crate) fn wait<T: Send>(
     answer.map_err(|error| failure::raise(py, &error))
 }
 
-/// The same for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which ends the work
+/// The same, with the result as Python's types.
+pub(crate) fn wait_converted<T: Send + Serialize>(
+    py: Python<'_>,
+    answer: impl Future<Output = Result<T, OfficeError>> + Send,
+) -> PyResult<Py<PyAny>> {
+    document::to_python(py, &wait(py, answer)?)
+}
+
+/// Waits for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which ends the work
 /// soon, and its result is passed to `undo`.
 pub(crate) fn wait_long<T: Send>(
     py: Python<'_>,

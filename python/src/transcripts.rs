@@ -48,8 +48,7 @@ impl Transcripts {
     #[pyo3(signature = (key, limit=20))]
     fn recent(&self, py: Python<'_>, key: &str, limit: usize) -> PyResult<Py<PyAny>> {
         let key = self::key(py, key)?;
-        let lines = runtime::wait(py, self.store.recent(&key, limit))?;
-        document::to_python(py, &lines)
+        runtime::wait_converted(py, self.store.recent(&key, limit))
     }
 
     #[pyo3(
