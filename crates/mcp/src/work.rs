@@ -50,6 +50,21 @@ pub(crate) struct WorkMail {
 }
 
 impl WorkMail {
+    fn new(id: MessageId, from: AgentName) -> Self {
+        Self {
+            id,
+            from,
+            session: None,
+            task: None,
+            reply_to: None,
+            route: None,
+            judged: false,
+            shown_at: None,
+            answered: false,
+            ended: false,
+        }
+    }
+
     /// Whether it asks for something, rather than answers: a task, or a message that is no reply.
     fn is_request(&self) -> bool {
         self.task.is_some() || self.reply_to.is_none()
@@ -82,19 +97,12 @@ impl Work {
         }
         let mut state = self.state.lock();
         let known = state.mails.iter().position(|mail| mail.id == message.id).and_then(|at| state.mails.remove(at));
-        let (answered, ended, judged, route) =
-            known.map_or((false, false, false, None), |mail| (mail.answered, mail.ended, mail.judged, mail.route));
         state.mails.push_back(WorkMail {
-            id: message.id.clone(),
-            from: message.sender_name.clone(),
             session: Some(session.clone()),
             task: message.task.as_ref().map(|task| task.id.clone()),
             reply_to: message.reply_to.clone(),
-            route,
-            judged,
             shown_at: Some(Instant::now()),
-            answered,
-            ended,
+            ..known.unwrap_or_else(|| WorkMail::new(message.id.clone(), message.sender_name.clone()))
         });
         let shown = state.mails.iter().filter(|mail| mail.shown_at.is_some()).count();
         if shown > CAPACITY
@@ -119,30 +127,20 @@ impl Work {
         };
         for message in claimed.iter().filter(|message| message.kind != Kind::TaskUpdate) {
             add(WorkMail {
-                id: message.id.clone(),
-                from: message.from.clone(),
                 session: message.session.clone(),
                 task: message.task.as_ref().map(|task| task.id.clone()),
                 reply_to: message.reply_to.clone(),
                 route: Some(HopState::of(message)),
                 judged: message.reply_to.is_none(),
-                shown_at: None,
-                answered: false,
-                ended: false,
+                ..WorkMail::new(message.id.clone(), message.from.clone())
             });
         }
         for task in tasks {
             add(WorkMail {
-                id: task.message_id.clone(),
-                from: task.owner.clone(),
                 session: task.session_id.clone(),
                 task: Some(task.id.clone()),
-                reply_to: None,
-                route: None,
                 judged: true,
-                shown_at: None,
-                answered: false,
-                ended: false,
+                ..WorkMail::new(task.message_id.clone(), task.owner.clone())
             });
         }
     }
@@ -279,16 +277,9 @@ mod tests {
     #[test]
     fn the_mail_that_lets_the_least_pass_is_the_one_passed_on() {
         let with = |id: &str, ttl: u8, trace: &[&str]| WorkMail {
-            id: id.parse().unwrap(),
-            from: name("ann"),
-            session: None,
-            task: None,
-            reply_to: None,
             route: Some(HopState { ttl, trace: trace.iter().map(|agent| name(agent)).collect() }),
             judged: true,
-            shown_at: None,
-            answered: false,
-            ended: false,
+            ..WorkMail::new(id.parse().unwrap(), name("ann"))
         };
         let mails = [with("noise", 2, &["zoe"]), with("ring", 1, &["cat", "ann"]), with("last", 0, &["ben"])];
         let chosen = |to: &str| most_restrictive(&mails, &name(to)).unwrap().id.to_string();
