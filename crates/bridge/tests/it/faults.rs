@@ -1,14 +1,15 @@
 //! What the gateway may do to a turn, on every route.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_bridge::openclaw::GatewayRoute;
-use amb_bridge::{Ledger, Trouble};
+use amb_bridge::{BridgeOptions, Ledger, Runtime, Trouble};
 use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 
 use crate::gateway::Fault;
-use crate::world::{ROUTES, World, quick, until};
+use crate::world::{Mail, ROUTES, Running, World, quick, until};
 
 /// One message with these faults before it goes well; answers how often the model ran.
 async fn runs_with(route: GatewayRoute, faults: &[Fault]) -> usize {
@@ -19,6 +20,17 @@ async fn runs_with(route: GatewayRoute, faults: &[Fault]) -> usize {
     world.has_one_answer(&mail, &format!("{route} with {faults:?}")).await;
     bridge.stop().await;
     world.gateway.runs_of(mail.id.as_str())
+}
+
+/// A gateway that ran a message's turn, dropped the connection before its answer and was killed; the message and its bridge.
+async fn killed_after_a_run(world: &mut World, runtime: Arc<dyn Runtime>, turn_timeout: Duration) -> (Mail, Running) {
+    world.gateway.fault([Fault::DropAfter]);
+    let mail = world.mail().await;
+    let backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
+    let bridge = world.start_with(runtime, BridgeOptions { turn_timeout, backoff, ..quick() });
+    until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
+    world.gateway.down().await;
+    (mail, bridge)
 }
 
 #[tokio::test]
@@ -184,13 +196,8 @@ async fn the_probe_takes_the_best_route_that_the_gateway_offers() {
 async fn a_finished_turn_is_not_run_again_after_the_gateway_was_killed() {
     for route in ROUTES {
         let mut world = World::new().await;
-        world.gateway.fault([Fault::DropAfter]);
-        let mail = world.mail().await;
-        let mut patient = quick();
-        patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
-        let bridge = world.start(route, patient);
-        until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
-        world.gateway.down().await;
+        let runtime = world.openclaw(Some(route));
+        let (mail, bridge) = killed_after_a_run(&mut world, runtime, quick().turn_timeout).await;
         world.gateway.lock().forget_runs();
         world.gateway.up().await;
         world.has_one_answer(&mail, &route.to_string()).await;
@@ -277,14 +284,8 @@ async fn an_answer_after_many_calls_of_tools_is_found_in_the_history() {
 async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by_every_route() {
     for route in ROUTES {
         let mut world = World::new().await;
-        world.gateway.fault([Fault::DropAfter]);
-        let mail = world.mail().await;
-        let mut patient = quick();
-        patient.turn_timeout = std::time::Duration::from_secs(20);
-        patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
-        let bridge = world.start(route, patient);
-        until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
-        world.gateway.down().await;
+        let runtime = world.openclaw(Some(route));
+        let (mail, bridge) = killed_after_a_run(&mut world, runtime, Duration::from_secs(20)).await;
         world.gateway.lock().recover("agent:main:main", mail.id.as_str());
         world.gateway.up().await;
         world.is_answered(&mail).await;
@@ -300,14 +301,8 @@ async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by
 #[tokio::test]
 async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_and_not_run_again() {
     let mut world = World::new().await;
-    world.gateway.fault([Fault::DropAfter]);
-    let mail = world.mail().await;
-    let mut patient = quick();
-    patient.turn_timeout = std::time::Duration::from_secs(20);
-    patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
-    let bridge = world.start_with(world.openclaw(None), patient);
-    until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
-    world.gateway.down().await;
+    let runtime = world.openclaw(None);
+    let (mail, bridge) = killed_after_a_run(&mut world, runtime, Duration::from_secs(20)).await;
     world.gateway.lock().recover("agent:main:main", mail.id.as_str());
     // It answers by HTTP before it lets anybody in by its own protocol: the route stays what it was.
     world.gateway.lock().is_starting = true;
