@@ -1,8 +1,8 @@
 //! Who may write across the mount.
 //!
-//! A resident hears whom its card's `allow_from` names: requests for a connection with it are answered by that at once. `*`
-//! there means the agents of the directory and whom the resident wrote to first, who may answer; every agent of the office
-//! only where the operator opened the mount ([`crate::Terms::open`]).
+//! A resident accepts mail from the agents that its card's `allow_from` names; the mount answers connection requests by that. `*`
+//! there means the agents of the directory, and those that the resident wrote to first, so that they can answer; every agent of
+//! the office only where the operator opened the mount ([`crate::Terms::open`]).
 //!
 //! A guest is asked as any agent of the office is: by a request for a connection, while the mail waits. One whose own
 //! `allow_from` names the resident has said yes already.

@@ -1,7 +1,7 @@
 //! A directory mounted in the network office: the agents of either write to those of the other.
 //!
-//! Whoever lives in the directory (a *resident*) gets an account in the office, and whoever lives in the office (a *guest*
-//! there) gets a card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
+//! An agent of the directory (a *resident*) gets an account in the office, and an agent of the office (a *guest* there) gets a
+//! card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
 //! same on both sides. A message crosses whole, with the ttl and trace that it has: the mount is no hop.
 //!
 //! [`Mount::run`] does all of it: `membership` and `guests` keep the two lists of agents in step, `inward` carries to the directory,
