@@ -14,9 +14,9 @@ use tracing::{Event, Level, Metadata, span};
 /// The most warnings that are kept; the oldest are dropped.
 const MOST: usize = 256;
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0 });
+static WAITING: Mutex<QueuedWarnings> = Mutex::new(QueuedWarnings { lines: VecDeque::new(), lost: 0 });
 
-struct Waiting {
+struct QueuedWarnings {
     lines: VecDeque<(Level, String)>,
     lost: usize,
 }

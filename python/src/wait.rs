@@ -55,7 +55,7 @@ impl Waits {
             state.waiting += 1;
         }
         let (ended, when_ended) = tokio::sync::oneshot::channel();
-        let _waiting = Waiting(self);
+        let _waiting = CountedWait(self);
         let mut work = std::pin::pin!(work(StopSignal(when_ended)));
         tokio::select! {
             done = &mut work => return Some(done),
@@ -77,9 +77,9 @@ impl StopSignal {
     }
 }
 
-struct Waiting<'w>(&'w Waits);
+struct CountedWait<'w>(&'w Waits);
 
-impl Drop for Waiting<'_> {
+impl Drop for CountedWait<'_> {
     fn drop(&mut self) {
         self.0.state.lock().waiting -= 1;
     }

@@ -20,7 +20,8 @@ use crate::name::AgentName;
 use crate::receipt::Receipt;
 use crate::task::TaskRef;
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// For fields that are left out where they say nothing.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -8,17 +8,13 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::doc::{ConnectionStatus, HouseholdChange, MessageView};
+use crate::doc::{ConnectionStatus, HouseholdChange, MessageView, is_default};
 use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
 use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::receipt::Receipt;
 use crate::stepping_in::SteppedIn;
 use crate::task::{Task, TaskRef};
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 /// A position in a mailbox's log: give it back to go on after it. Opaque to all but the office that made it.
 ///

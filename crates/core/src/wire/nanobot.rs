@@ -10,6 +10,7 @@ use super::json::{Json, Pick, known_fields};
 use super::stamp::{Strict, instant};
 use super::{WireError, compact, filename, id_from, parts};
 use crate::Object;
+use crate::doc::is_default;
 use crate::id::{CorrelationId, MessageId, SessionId};
 use crate::limits::DEFAULT_TTL;
 use crate::message::{Callback, Kind, Message, Part, Priority};
@@ -132,7 +133,7 @@ struct NanobotFile<'a> {
     subject: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a SessionId>,
-    #[serde(skip_serializing_if = "is_normal")]
+    #[serde(skip_serializing_if = "is_default")]
     priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_id: Option<&'a CorrelationId>,
@@ -141,10 +142,6 @@ struct NanobotFile<'a> {
 #[derive(Serialize)]
 struct NanobotContent<'a> {
     parts: &'a [Part],
-}
-
-fn is_normal(priority: &Priority) -> bool {
-    *priority == Priority::Normal
 }
 
 impl<'a> From<&'a Message> for NanobotFile<'a> {

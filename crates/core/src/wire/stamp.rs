@@ -16,11 +16,11 @@ use super::json::Json;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stamp {
     at: Timestamp,
-    original: Original,
+    original: StampForm,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Original {
+enum StampForm {
     /// Ours: the strict form is made when it is written.
     Strict,
     Text(Box<str>),
@@ -30,7 +30,7 @@ enum Original {
 impl Stamp {
     /// A timestamp for an instant that the caller passes in; written in the strict form.
     pub fn now(at: Timestamp) -> Self {
-        Self { at, original: Original::Strict }
+        Self { at, original: StampForm::Strict }
     }
 
     /// The instant.
@@ -41,12 +41,12 @@ impl Stamp {
     /// Reads a text: RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive
     /// `isoformat()` writes it), or a unix time in digits.
     pub fn from_text(text: &str) -> Option<Self> {
-        Some(Self { at: parse_text(text)?, original: Original::Text(text.into()) })
+        Some(Self { at: parse_text(text)?, original: StampForm::Text(text.into()) })
     }
 
     /// Parses a number: unix seconds, milliseconds, microseconds or nanoseconds, by the count of digits.
     pub fn from_number(number: &Number) -> Option<Self> {
-        Some(Self { at: parse_number(number)?, original: Original::Number(number.clone()) })
+        Some(Self { at: parse_number(number)?, original: StampForm::Number(number.clone()) })
     }
 
     /// Reads either.
@@ -128,9 +128,9 @@ impl From<Timestamp> for Stamp {
 impl Serialize for Stamp {
     fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
         match &self.original {
-            Original::Strict => Strict(self.at).serialize(ser),
-            Original::Text(text) => ser.serialize_str(text),
-            Original::Number(number) => number.serialize(ser),
+            StampForm::Strict => Strict(self.at).serialize(ser),
+            StampForm::Text(text) => ser.serialize_str(text),
+            StampForm::Number(number) => number.serialize(ser),
         }
     }
 }
