@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::concurrency::ConcurrencyLimit;
 use crate::config::Config;
 use crate::dashboard::{Loops, Ring, Watchers};
-use crate::deliveries::Deliveries;
+use crate::deliveries::DeliveryRecorder;
 use crate::heartbeats::Heartbeats;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
@@ -28,10 +28,10 @@ const TRANSCRIPT_HINTS: usize = 64;
 
 /// The running office. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct App(Arc<Inner>);
+pub(crate) struct App(Arc<AppState>);
 
 /// See [`App`].
-pub(crate) struct Inner {
+pub(crate) struct AppState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: Config,
     pub(crate) hub: Hub,
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     /// Other processes on the same database.
     pub(crate) replicas: ReplicaHints,
     /// Entries that reached their readers, to be recorded as delivered.
-    pub(crate) deliveries: Deliveries,
+    pub(crate) deliveries: DeliveryRecorder,
     /// Transcripts that grew.
     pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
     /// Notified when there may be mail to index.
@@ -68,9 +68,9 @@ pub(crate) struct Inner {
 }
 
 impl Deref for App {
-    type Target = Inner;
+    type Target = AppState;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }
@@ -81,7 +81,7 @@ impl App {
     pub(crate) fn new(store: Arc<dyn Store>, config: Config) -> Result<Self, OfficeError> {
         let mounts = config.mounts.iter().map(|directory| Mount::new(directory)).collect::<Result<_, _>>()?;
         store.set_quotas(config.quotas);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(AppState {
             store,
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
@@ -91,7 +91,7 @@ impl App {
             response_cache: ResponseCache::default(),
             heartbeats: Heartbeats::default(),
             replicas: ReplicaHints::default(),
-            deliveries: Deliveries::default(),
+            deliveries: DeliveryRecorder::default(),
             transcripts: broadcast::Sender::new(TRANSCRIPT_HINTS),
             mail_came: Notify::new(),
             watchers: Watchers::default(),

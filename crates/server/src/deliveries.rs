@@ -28,7 +28,7 @@ const TRIES: u32 = 5;
 
 /// See the [module](self).
 #[derive(Default)]
-pub(crate) struct Deliveries {
+pub(crate) struct DeliveryRecorder {
     arrived: Mutex<Arrived>,
     /// Answers of polls, in the order in which they were given.
     offered: Mutex<HashMap<AgentKey, VecDeque<LogRange>>>,
@@ -69,7 +69,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-impl Deliveries {
+impl DeliveryRecorder {
     /// Records that these entries arrived.
     pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
         let stretch = LogRange { after, up_to };
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_when_its_own_successor_comes() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryRecorder::default();
         deliveries.offer(key(), 0, 5);
         assert_eq!(deliveries.take_answer(key(), 9), None, "a later cursor is from elsewhere");
         assert_eq!(deliveries.take_answer(key(), 3), None);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn of_two_polls_from_different_cursors_each_is_answered_for_by_its_own() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryRecorder::default();
         // One that was never read, and one from elsewhere that ended at the same place.
         deliveries.offer(key(), 50, 100);
         deliveries.offer(key(), 0, 100);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_stretch_is_written_as_one_however_far_its_numbers_are_apart() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryRecorder::default();
         let agent =
             Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), person: false, once: None };
         // As after the numbers of all logs were put forward.
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_its_reader_names_whole_is_taken_once_wherever_it_was_given() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryRecorder::default();
         deliveries.offer(key(), 0, 5);
         deliveries.offer(key(), 3, 5);
         deliveries.forget_answer(key(), LogRange { after: 0, up_to: 5 });
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryRecorder::default();
         for number in 0..=MAX_OFFERED as u64 {
             deliveries.offer(key(), number, number + 1);
         }

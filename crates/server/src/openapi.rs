@@ -31,12 +31,12 @@ use crate::routes::Operations;
         (name = "health", description = "Whether the office is well"),
     )
 )]
-struct Api;
+struct ApiDocument;
 
 /// The two ways to show a key.
-struct Keys;
+struct KeySchemes;
 
-impl Modify for Keys {
+impl Modify for KeySchemes {
     fn modify(&self, document: &mut Document) {
         let components = document.components.get_or_insert_default();
         let header = ApiKeyValue::with_description("X-API-Key", "The key that registration answered.");
@@ -128,9 +128,9 @@ fn say_problem(status: &str, response: &mut Response) {
 /// # Errors
 /// Where the document cannot be written as JSON, which its tests rule out.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
-    let mut document = Api::openapi();
+    let mut document = ApiDocument::openapi();
     document.merge(Operations::openapi());
-    Keys.modify(&mut document);
+    KeySchemes.modify(&mut document);
     Problems.modify(&mut document);
     let mut document = serde_json::to_value(document)?;
     // What the fields of a send ask of each other.

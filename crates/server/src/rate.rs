@@ -86,9 +86,9 @@ impl Default for RateLimits {
 /// Those of agents and addresses are checked at every request and kept in memory; large spending is charged to the
 /// account shared by all replicas once a second (see `replicas`). The others are rare, and each is charged to that
 /// account at once: guessing codes is no faster on ten replicas than on one.
-pub(crate) struct Limiter(Option<Limits>);
+pub(crate) struct Limiter(Option<LimitSet>);
 
-struct Limits {
+struct LimitSet {
     agent: Limit<AgentKey>,
     address: Limit<IpAddr>,
     register: Limit<IpAddr>,
@@ -124,7 +124,7 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 
 impl Limiter {
     pub(crate) fn new(limits: Option<RateLimits>) -> Self {
-        Self(limits.map(|limits| Limits {
+        Self(limits.map(|limits| LimitSet {
             agent: Limit::new("agent", limits.agent),
             address: Limit::new("address", limits.address),
             register: Limit::new("register", limits.register),

@@ -12,12 +12,12 @@ use amb_core::limits::MAX_PAGE_BYTES;
 use crate::problem::Problem;
 
 /// 200 with a document.
-pub(crate) struct Found<T>(pub(crate) T);
+pub(crate) struct OkJson<T>(pub(crate) T);
 
 /// 201 with a document.
 pub(crate) struct Created<T>(pub(crate) T);
 
-impl<T: Serialize> IntoResponse for Found<T> {
+impl<T: Serialize> IntoResponse for OkJson<T> {
     fn into_response(self) -> Response {
         json(StatusCode::OK, &self.0)
     }

@@ -26,56 +26,56 @@ const OVERHEAD: usize = 128;
 
 /// The kept responses.
 #[derive(Debug)]
-pub(crate) struct ResponseCache(Cache<Request, Kept, Size>);
+pub(crate) struct ResponseCache(Cache<CacheKey, CachedResponse, ByteWeighter>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Request {
+struct CacheKey {
     agent: AgentKey,
     path_and_query: Box<str>,
 }
 
 /// A [`Request`] to look up, without a copy of its text.
 #[derive(Hash)]
-struct BorrowedRequest<'a> {
+struct BorrowedCacheKey<'a> {
     agent: AgentKey,
     path_and_query: &'a str,
 }
 
-impl Equivalent<Request> for BorrowedRequest<'_> {
-    fn equivalent(&self, key: &Request) -> bool {
+impl Equivalent<CacheKey> for BorrowedCacheKey<'_> {
+    fn equivalent(&self, key: &CacheKey) -> bool {
         self.agent == key.agent && *self.path_and_query == *key.path_and_query
     }
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedResponse {
     version: ViewVersion,
     text: Bytes,
 }
 
 #[derive(Debug, Clone)]
-struct Size;
+struct ByteWeighter;
 
-impl Weighter<Request, Kept> for Size {
-    fn weight(&self, request: &Request, kept: &Kept) -> u64 {
+impl Weighter<CacheKey, CachedResponse> for ByteWeighter {
+    fn weight(&self, request: &CacheKey, kept: &CachedResponse) -> u64 {
         (request.path_and_query.len() + kept.text.len() + OVERHEAD) as u64
     }
 }
 
 impl Default for ResponseCache {
     fn default() -> Self {
-        Self(Cache::with_weighter(EXPECTED, MAX_BYTES, Size))
+        Self(Cache::with_weighter(EXPECTED, MAX_BYTES, ByteWeighter))
     }
 }
 
 impl ResponseCache {
     fn get(&self, agent: AgentKey, version: ViewVersion, path_and_query: &str) -> Option<Bytes> {
-        let kept = self.0.get(&BorrowedRequest { agent, path_and_query })?;
+        let kept = self.0.get(&BorrowedCacheKey { agent, path_and_query })?;
         (kept.version == version).then_some(kept.text)
     }
 
     fn put(&self, agent: AgentKey, version: ViewVersion, path_and_query: &str, text: Bytes) {
-        self.0.insert(Request { agent, path_and_query: path_and_query.into() }, Kept { version, text });
+        self.0.insert(CacheKey { agent, path_and_query: path_and_query.into() }, CachedResponse { version, text });
     }
 }
 

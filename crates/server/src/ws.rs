@@ -21,7 +21,7 @@ use crate::caller::{ClientAddress, who};
 use crate::key::key_in;
 use crate::problem::Problem;
 use crate::query::{Params, place};
-use connection::{CloseReason, Socket};
+use connection::{CloseReason, TimedSocket};
 
 /// Largest message a client may send; all of ours are tiny.
 const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
@@ -128,7 +128,7 @@ async fn run(
     identified: Result<Option<(Agent, KeyHash)>, CloseReason>,
     wish: SocketOptions,
 ) {
-    let mut line = Socket::new(socket, app.config.ws_slow_timeout);
+    let mut line = TimedSocket::new(socket, app.config.ws_slow_timeout);
     let farewell = match identified {
         Err(farewell) => farewell,
         Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, wish, false).await,

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::overview::by_activity;
 use super::session::{Nothing, Posted, Visitor};
 use crate::app::App;
@@ -19,15 +19,15 @@ const PAGE: usize = 100;
 const TALKS: u32 = 8;
 
 #[derive(serde::Deserialize)]
-pub(super) struct AgentsQuery {
+pub(super) struct MembersQuery {
     #[serde(default)]
     page: usize,
 }
 
 #[derive(Template)]
 #[template(path = "agents.html")]
-struct Agents {
-    frame: Frame,
+struct MembersPage {
+    frame: PageFrame,
     members: Vec<Member>,
     total: usize,
     next: Option<usize>,
@@ -37,13 +37,13 @@ struct Agents {
 pub(super) async fn agents(
     State(app): State<App>,
     visitor: Visitor,
-    Params(query): Params<AgentsQuery>,
+    Params(query): Params<MembersQuery>,
 ) -> Result<Response, PageError> {
     let members = by_activity(app.store.members(visitor.household()?, Timestamp::now()).await?);
     let total = members.len();
     let from = query.page.saturating_mul(PAGE).min(total);
-    page(&Agents {
-        frame: Frame::new(&visitor, "Agents", "Agents"),
+    page(&MembersPage {
+        frame: PageFrame::new(&visitor, "Agents", "Agents"),
         members: members.into_iter().skip(from).take(PAGE).collect(),
         total,
         next: (from + PAGE < total).then(|| query.page + 1),
@@ -54,7 +54,7 @@ pub(super) async fn agents(
 #[derive(Template)]
 #[template(path = "agent.html")]
 struct AgentPage {
-    frame: Frame,
+    frame: PageFrame,
     details: MemberDetails,
     talks: Vec<ConversationLine>,
     links: Vec<HouseholdConnection>,
@@ -85,7 +85,7 @@ async fn shown(app: &App, visitor: &Visitor, name: &AgentName, new_key: Option<S
         names => names.join(", "),
     };
     page(&AgentPage {
-        frame: Frame::new(visitor, "Agents", name.to_string()),
+        frame: PageFrame::new(visitor, "Agents", name.to_string()),
         details,
         talks,
         links,

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{Frame, PageError, onward, page};
+use super::frame::{PageError, PageFrame, onward, page};
 use super::session::{Posted, Visitor};
 use super::write::name;
 use crate::app::App;
@@ -26,15 +26,15 @@ const MAX_CODE: usize = 64;
 
 #[derive(Template)]
 #[template(path = "connections.html")]
-struct Connections {
-    frame: Frame,
+struct ConnectionsPage {
+    frame: PageFrame,
     requests: Vec<WaitingRequest>,
-    parts: Vec<Links>,
+    parts: Vec<ConnectionList>,
     names: Vec<AgentName>,
 }
 
 /// Connections in one state.
-struct Links {
+struct ConnectionList {
     title: &'static str,
     links: Vec<HouseholdConnection>,
     /// What can be done with them, and what that is called.
@@ -49,33 +49,33 @@ pub(super) async fn connections(State(app): State<App>, visitor: Visitor) -> Res
         app.store.members(household, now)
     )?;
     let with = |status: ConnectionStatus| links.iter().filter(move |link| link.connection.status == status).cloned();
-    page(&Connections {
+    page(&ConnectionsPage {
         requests: needs.requests,
         parts: vec![
-            Links {
+            ConnectionList {
                 title: "Connected",
                 links: with(ConnectionStatus::Active).collect(),
                 decide: Some(("revoke", "End")),
             },
-            Links {
+            ConnectionList {
                 title: "Asked, not answered yet",
                 links: with(ConnectionStatus::Pending).filter(|link| link.connection.outgoing).collect(),
                 decide: None,
             },
-            Links {
+            ConnectionList {
                 title: "Blocked",
                 links: with(ConnectionStatus::Blocked).collect(),
                 decide: Some(("unblock", "Unblock")),
             },
         ],
         names: members.into_iter().take(300).map(|member| member.name).collect(),
-        frame: Frame::new(&visitor, "Connections", "Connections"),
+        frame: PageFrame::new(&visitor, "Connections", "Connections"),
     })
 }
 
 /// What a form of this page says.
 #[derive(Deserialize)]
-pub(super) struct Decision {
+pub(super) struct ConnectionForm {
     /// The agent of the household in whose name this is.
     #[serde(default)]
     agent: String,
@@ -93,7 +93,7 @@ pub(super) async fn decide(
     State(app): State<App>,
     Path(what): Path<String>,
     ClientAddress(address): ClientAddress,
-    Posted(visitor, form): Posted<Decision>,
+    Posted(visitor, form): Posted<ConnectionForm>,
 ) -> Result<Response, PageError> {
     let now = Timestamp::now();
     let (agent, _) = app.store.member(visitor.household()?, &name(&form.agent)?, now).await?;
@@ -134,7 +134,7 @@ fn other(agent: &Agent, peer: &str) -> Result<AgentName, PageError> {
     }
 }
 
-async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Result<ConnectionDecision, PageError> {
+async fn ask(app: &App, agent: &Agent, form: &ConnectionForm, now: Timestamp) -> Result<ConnectionDecision, PageError> {
     let target = other(agent, &form.peer)?;
     crate::text::check("The greeting", &form.intro, MAX_INTRO)?;
     app.limits.connect(&*app.store, agent.key).await?;

@@ -12,7 +12,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::{Frame, PageError, download, page};
+use super::frame::{PageError, PageFrame, download, page};
 use super::html::{self, Html, bytes, line};
 use super::markdown::{MAX_SHOWN, formatted};
 use super::picture;
@@ -35,10 +35,10 @@ pub(super) struct PageQuery {
 #[derive(Template)]
 #[template(path = "conversation.html")]
 struct ConversationPage {
-    frame: Frame,
+    frame: PageFrame,
     talk: Conversation,
     members: HashSet<AgentName>,
-    mails: Vec<Mail>,
+    mails: Vec<ShownMessage>,
     older: Option<String>,
     newer: Option<String>,
     /// Whom the person can write to from here; `None` on older pages.
@@ -62,14 +62,14 @@ struct Chip {
     tone: &'static str,
 }
 
-struct Data {
+struct DataPart {
     index: usize,
     size: String,
     text: String,
 }
 
 /// A message as it is shown.
-struct Mail {
+struct ShownMessage {
     id: MessageId,
     from: AgentName,
     to: AgentName,
@@ -80,13 +80,13 @@ struct Mail {
     body: Html,
     /// Characters that are not shown.
     cut: usize,
-    data: Vec<Data>,
+    data: Vec<DataPart>,
     files: Vec<String>,
     path: Html,
     receipts: Vec<Html>,
 }
 
-impl Mail {
+impl ShownMessage {
     fn of(mail: MessageWithReceipts, group: Option<&String>, me: &AgentName, most: usize, now: Timestamp) -> Self {
         let MessageWithReceipts { message, receipts } = mail;
         let text = message.text();
@@ -117,7 +117,7 @@ impl Mail {
                     let (head, left) = visible::clip(&whole, MAX_DATA);
                     let end = if left > 0 { "\n…" } else { "" };
                     let text = format!("{}{end}", visible::text(head));
-                    data.push(Data { index, size: bytes(&(whole.len() as u64)), text });
+                    data.push(DataPart { index, size: bytes(&(whole.len() as u64)), text });
                 }
             }
         }
@@ -180,9 +180,9 @@ pub(super) async fn conversation(
     let older = oldest.filter(|_| talk.older).map(|id| format!("{at}?before={id}"));
     let most = MAX_SHOWN.min(MAX_PAGE / talk.messages.len().max(1)).max(400);
     let mails = talk.messages.iter().cloned();
-    let mails = mails.map(|mail| Mail::of(mail, talk.group.as_ref(), me, most, now)).collect();
+    let mails = mails.map(|mail| ShownMessage::of(mail, talk.group.as_ref(), me, most, now)).collect();
     page(&ConversationPage {
-        frame: Frame::new(&visitor, "Conversations", line(&talk.subject, 60)),
+        frame: PageFrame::new(&visitor, "Conversations", line(&talk.subject, 60)),
         mails,
         older,
         newer: query.before.is_some().then_some(at),

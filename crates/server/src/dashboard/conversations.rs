@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::html::segment;
 use super::session::Visitor;
 use crate::app::App;
@@ -35,8 +35,8 @@ pub(super) struct ListQuery {
 
 #[derive(Template)]
 #[template(path = "conversations.html")]
-struct Conversations {
-    frame: Frame,
+struct ConversationsPage {
+    frame: PageFrame,
     q: String,
     agent: String,
     unread: bool,
@@ -48,7 +48,7 @@ struct Conversations {
     next: Option<String>,
 }
 
-impl Conversations {
+impl ConversationsPage {
     fn count(&self, messages: &u64) -> String {
         match *messages {
             1 => "1 message".to_owned(),
@@ -99,8 +99,8 @@ pub(super) async fn conversations(
         let unread = if asked.unread == "1" { "1" } else { "" };
         format!("/dashboard/conversations?q={q}&agent={agent}&with={with}&unread={unread}&before={}", last.last.id)
     });
-    page(&Conversations {
-        frame: Frame::new(&visitor, "Conversations", "Conversations"),
+    page(&ConversationsPage {
+        frame: PageFrame::new(&visitor, "Conversations", "Conversations"),
         q: text,
         agent: asked.agent.chars().take(100).collect(),
         unread: asked.unread == "1",

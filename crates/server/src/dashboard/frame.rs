@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// What stands around a page.
-pub(super) struct Frame {
+pub(super) struct PageFrame {
     pub(super) title: String,
     page: &'static str,
     pub(super) who: AgentName,
@@ -63,7 +63,7 @@ const HOUSEHOLD: [(&str, &str, &str, &str); 6] = [
 const MAIL: (&str, &str, &str, &str) = ("All mail", "/dashboard/mail", "m", "M3 5h14v10H3zM3 6l7 5 7-5");
 const HEALTH: (&str, &str, &str, &str) = ("Health", "/dashboard/health", "h", "M2 10h4l2-5 4 10 2-5h4");
 
-impl Frame {
+impl PageFrame {
     pub(super) fn new(visitor: &Visitor, page: &'static str, title: impl Into<String>) -> Self {
         Self {
             title: title.into(),

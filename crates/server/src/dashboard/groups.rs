@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, line, segment};
 use super::markdown::formatted;
 use super::session::Visitor;
@@ -27,13 +27,13 @@ const MAX_LINE: usize = 2_000;
 
 #[derive(Template)]
 #[template(path = "groups.html")]
-struct Groups {
-    frame: Frame,
+struct GroupsPage {
+    frame: PageFrame,
     groups: Vec<Group>,
     transcripts: Vec<TranscriptLine>,
 }
 
-impl Groups {
+impl GroupsPage {
     fn at(&self, transcript: &TranscriptLine) -> String {
         format!("/dashboard/transcripts/{}/{}", transcript.owner, segment(transcript.key.as_str()))
     }
@@ -43,11 +43,11 @@ pub(super) async fn groups(State(app): State<App>, visitor: Visitor) -> Result<R
     let household = visitor.household()?;
     let (groups, transcripts) =
         tokio::try_join!(app.store.member_groups(household), app.store.transcripts(household, TRANSCRIPTS))?;
-    page(&Groups { frame: Frame::new(&visitor, "Groups", "Groups and transcripts"), groups, transcripts })
+    page(&GroupsPage { frame: PageFrame::new(&visitor, "Groups", "Groups and transcripts"), groups, transcripts })
 }
 
 /// A line as it is shown.
-struct Said {
+struct ShownLine {
     number: u64,
     author: String,
     /// Who is said to have spoken, where that is not the author.
@@ -58,17 +58,17 @@ struct Said {
 
 #[derive(Template)]
 #[template(path = "transcript.html")]
-struct Transcript {
-    frame: Frame,
+struct TranscriptPage {
+    frame: PageFrame,
     owner: AgentName,
     key: String,
-    lines: Vec<Said>,
+    lines: Vec<ShownLine>,
     older: Option<String>,
     newer: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct LinesQuery {
+pub(super) struct TranscriptQuery {
     before: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn transcript(
     State(app): State<App>,
     visitor: Visitor,
     Path((owner, key)): Path<(String, String)>,
-    Params(query): Params<LinesQuery>,
+    Params(query): Params<TranscriptQuery>,
 ) -> Result<Response, PageError> {
     let owner = super::write::name(&owner)?;
     let key: TranscriptKey = key.parse().map_err(|_| Problem::field("path.key", "is no key of a transcript"))?;
@@ -89,7 +89,7 @@ pub(super) async fn transcript(
             let author = numbered.line.author.as_ref().map(ToString::to_string).unwrap_or_default();
             let sender =
                 Some(numbered.line.sender.to_string()).filter(|sender| !sender.is_empty() && *sender != author);
-            Said {
+            ShownLine {
                 number: numbered.number,
                 sender: sender.map(|sender| line(&sender, 80)),
                 author,
@@ -98,8 +98,8 @@ pub(super) async fn transcript(
             }
         })
         .collect();
-    page(&Transcript {
-        frame: Frame::new(&visitor, "Groups", line(key.as_str(), 60)),
+    page(&TranscriptPage {
+        frame: PageFrame::new(&visitor, "Groups", line(key.as_str(), 60)),
         owner,
         key: line(key.as_str(), 200),
         lines,

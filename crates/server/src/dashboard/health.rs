@@ -5,17 +5,17 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, bytes, number};
 use super::picture::chart;
-use super::ring::{INTERVAL, Sample};
+use super::ring::{INTERVAL, RingSample};
 use super::session::Visitor;
 use crate::app::App;
 
 #[derive(Template)]
 #[template(path = "health.html")]
-struct Health {
-    frame: Frame,
+struct HealthPage {
+    frame: PageFrame,
     charts: Vec<Chart>,
     minutes: u64,
     ready: Result<(), String>,
@@ -36,7 +36,7 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
     }
     let samples = app.ring.samples();
     let last = samples.last().copied().unwrap_or_default();
-    let line = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
+    let line = |of: fn(&RingSample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
     let draw = |title: &'static str, about: &'static str, now: String, lines: &[Vec<f64>]| {
         let lines: Vec<&[f64]> = lines.iter().map(Vec::as_slice).collect();
         Chart { title, about, picture: chart(&format!("{title}: {now}"), &lines), now }
@@ -71,8 +71,8 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         draw("Agents", "registered here", number(&last.size.agents), &[line(|s| s.size.agents as f64)]),
     ];
     let ready = app.store.ready().await.map_err(|error| error.detail().to_owned());
-    page(&Health {
-        frame: Frame::new(&visitor, "Health", "Health"),
+    page(&HealthPage {
+        frame: PageFrame::new(&visitor, "Health", "Health"),
         charts,
         minutes: (samples.len() as u64 * INTERVAL.as_secs()).div_ceil(60),
         ready,

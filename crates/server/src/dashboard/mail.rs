@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::session::Visitor;
 use crate::app::App;
 use crate::query::Params;
@@ -22,8 +22,8 @@ pub(super) struct MailQuery {
 
 #[derive(Template)]
 #[template(path = "mail.html")]
-struct Mail {
-    frame: Frame,
+struct AllMailPage {
+    frame: PageFrame,
     mails: Vec<SaidLine>,
     older_page: bool,
     next: Option<String>,
@@ -42,6 +42,6 @@ pub(super) async fn mail(
     tracing::info!(operator = %visitor.viewer.agent.name, messages = mails.len(), "an operator reads mail");
     let full = mails.len() == PAGE as usize;
     let next = mails.last().filter(|_| full).map(|last| format!("/dashboard/mail?before={}", last.id));
-    let frame = Frame::new(&visitor, "All mail", "All mail");
-    page(&Mail { frame, mails, older_page: query.before.is_some(), next })
+    let frame = PageFrame::new(&visitor, "All mail", "All mail");
+    page(&AllMailPage { frame, mails, older_page: query.before.is_some(), next })
 }

@@ -18,13 +18,13 @@ pub(super) fn formatted(text: &str) -> Html {
     // Bidi overrides and other invisible characters are written out, as where mail is shown to a model.
     let text = visible::text(text);
     let parser = Parser::new_ext(&text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
-    let mut writer = Writer { out: String::with_capacity(text.len() + text.len() / 4), ..Writer::default() };
+    let mut writer = HtmlWriter { out: String::with_capacity(text.len() + text.len() / 4), ..HtmlWriter::default() };
     parser.for_each(|event| writer.event(event));
     Html(writer.out)
 }
 
 #[derive(Default)]
-struct Writer {
+struct HtmlWriter {
     out: String,
     /// What was opened, and is to be closed.
     open: Vec<&'static str>,
@@ -35,7 +35,7 @@ struct Writer {
     in_code: bool,
 }
 
-impl Writer {
+impl HtmlWriter {
     fn open(&mut self, open: &'static str, close: &'static str) {
         if self.open.len() >= MAX_DEPTH || self.too_deep > 0 {
             self.too_deep += 1;

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, presence};
 use super::loops::Stopped;
 use super::picture::{self, Edge, Node};
@@ -30,8 +30,8 @@ pub(super) struct NetworkQuery {
 
 #[derive(Template)]
 #[template(path = "network.html")]
-struct Network {
-    frame: Frame,
+struct NetworkPage {
+    frame: PageFrame,
     picture: Option<Html>,
     agent: String,
     /// The pairs in words, most traffic first.
@@ -98,6 +98,6 @@ pub(super) async fn network(
     pairs.truncate(30);
     let loops = app.loops.of(&members);
     let agent = query.agent.chars().take(100).collect();
-    let frame = Frame::new(&visitor, "Network", "Network");
-    page(&Network { frame, picture, agent, pairs, left_out, loops })
+    let frame = PageFrame::new(&visitor, "Network", "Network");
+    page(&NetworkPage { frame, picture, agent, pairs, left_out, loops })
 }

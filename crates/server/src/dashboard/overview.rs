@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{Frame, PageError, onward, page};
+use super::frame::{PageError, PageFrame, onward, page};
 use super::html::several;
 use super::session::Visitor;
 use crate::app::App;
@@ -18,8 +18,8 @@ const SAID: u32 = 30;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Overview {
-    frame: Frame,
+struct OverviewPage {
+    frame: PageFrame,
     counts: String,
     members: Vec<Member>,
     /// Members that are not the person.
@@ -48,8 +48,8 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
     let counts = format!("{}, {} here, {unread} unread", several(agent_count, "agent"), here.count());
     let need_count = needs.requests.len() + needs.tasks.len() + needs.unwoken.len() + needs.unread.len();
     let members = by_activity(members);
-    let frame = Frame::new(&visitor, "Overview", "Overview");
-    page(&Overview { frame, counts, members, agent_count, shown: SHOWN, needs, need_count, said })
+    let frame = PageFrame::new(&visitor, "Overview", "Overview");
+    page(&OverviewPage { frame, counts, members, agent_count, shown: SHOWN, needs, need_count, said })
 }
 
 /// Who works first, then who is there, then who was there last.

@@ -71,7 +71,7 @@ impl Counters {
 
 /// The figures of one interval.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sample {
+pub(super) struct RingSample {
     /// A second.
     pub(super) requests: f64,
     pub(super) sends: f64,
@@ -105,11 +105,11 @@ struct Last {
 #[derive(Default)]
 pub(crate) struct Ring {
     pub(crate) counters: Counters,
-    kept: Mutex<(Last, VecDeque<Sample>)>,
+    kept: Mutex<(Last, VecDeque<RingSample>)>,
 }
 
 /// What is not counted but looked up for a sample.
-struct Seen {
+struct Observed {
     sockets: f64,
     replicas: f64,
     size: OfficeSize,
@@ -124,13 +124,13 @@ pub(crate) async fn sample(app: App) {
             Err(error) => failed("the size of the office", &error),
         }
         let (sockets, replicas) = (app.hub.count() as f64, f64::from(app.replicas.count()));
-        app.ring.sample(Seen { sockets, replicas, size });
+        app.ring.sample(Observed { sockets, replicas, size });
     }
 }
 
 impl Ring {
     /// Takes a sample of what was counted since the last one.
-    fn sample(&self, seen: Seen) {
+    fn sample(&self, seen: Observed) {
         let mut kept = self.kept.lock();
         let (last, samples) = &mut *kept;
         let seconds = INTERVAL.as_secs_f64();
@@ -149,7 +149,7 @@ impl Ring {
         for ((count, counter), last) in wake_ups.iter_mut().zip(&counters.wake_ups).zip(&mut last.wake_ups) {
             *count = since(counter, last);
         }
-        let sample = Sample {
+        let sample = RingSample {
             requests: since(&counters.requests, &mut last.requests) as f64 / seconds,
             sends: since(&counters.sends, &mut last.sends) as f64 / seconds,
             failed: since(&counters.failed, &mut last.failed) as f64 / seconds,
@@ -170,7 +170,7 @@ impl Ring {
     }
 
     /// All samples, oldest first.
-    pub(super) fn samples(&self) -> Vec<Sample> {
+    pub(super) fn samples(&self) -> Vec<RingSample> {
         self.kept.lock().1.iter().copied().collect()
     }
 }
@@ -197,8 +197,8 @@ fn within(took: &[u64], part: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn nothing() -> Seen {
-        Seen { sockets: 0.0, replicas: 1.0, size: OfficeSize::default() }
+    fn nothing() -> Observed {
+        Observed { sockets: 0.0, replicas: 1.0, size: OfficeSize::default() }
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(super) struct Visitor {
 }
 
 #[derive(Deserialize)]
-struct Done {
+struct DoneQuery {
     done: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl FromRequestParts<App> for Visitor {
         if viewer.household.is_none() && !viewer.operator {
             return Err(signed_out());
         }
-        let done = axum::extract::Query::<Done>::try_from_uri(&parts.uri).ok().and_then(|query| query.0.done);
+        let done = axum::extract::Query::<DoneQuery>::try_from_uri(&parts.uri).ok().and_then(|query| query.0.done);
         let mail_is_read = app.config.operators_read_mail;
         Ok(Self { viewer, key: browser.key, secret: secret.to_owned(), mail_is_read, done })
     }

@@ -45,7 +45,7 @@ pub(super) async fn events(
     };
     let (to_browser, from_task) = mpsc::channel::<Bytes>(QUEUE);
     let (key, browser, household) = (visitor.key, visitor.browser(), visitor.viewer.household);
-    let stream = Stream { app: app.clone(), agent, key, browser, household, to_browser };
+    let stream = PageStream { app: app.clone(), agent, key, browser, household, to_browser };
     app.tasks.spawn(stream.run(since));
     let frames = futures_util::stream::unfold(from_task, |mut from_task| async move {
         from_task.recv().await.map(|frame| (Ok::<_, Infallible>(frame), from_task))
@@ -58,7 +58,7 @@ pub(super) async fn events(
     Ok(response)
 }
 
-struct Stream {
+struct PageStream {
     app: App,
     agent: Agent,
     key: KeyHash,
@@ -70,7 +70,7 @@ struct Stream {
 /// The browser is gone, or must go.
 struct Gone;
 
-impl Stream {
+impl PageStream {
     /// Until the browser goes or is signed out, the office closes, or the key ends.
     async fn run(self, since: u64) {
         let closing = self.app.closing.clone();

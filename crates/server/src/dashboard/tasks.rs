@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{Frame, PageError, page};
+use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, line};
 use super::overview::by_activity;
 use super::picture;
@@ -23,8 +23,8 @@ const OFFERED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
-struct Board {
-    frame: Frame,
+struct TaskBoardPage {
+    frame: PageFrame,
     lanes: Vec<ShownLane>,
     empty: bool,
     timeline: Option<Html>,
@@ -38,7 +38,7 @@ struct ShownLane {
 
 pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
     let lanes = app.store.board(visitor.household()?, EACH).await?;
-    let frame = Frame::new(&visitor, "Tasks", "Tasks");
+    let frame = PageFrame::new(&visitor, "Tasks", "Tasks");
     let mut due: Vec<&Task> = lanes
         .iter()
         .filter(|lane| !lane.state.is_terminal())
@@ -49,7 +49,7 @@ pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Re
     due.truncate(BARS);
     let timeline = (!due.is_empty()).then(|| picture::timeline(&due, frame.now));
     let empty = lanes.iter().all(|lane| lane.count == 0);
-    page(&Board { frame, timeline, empty, lanes: shown(lanes) })
+    page(&TaskBoardPage { frame, timeline, empty, lanes: shown(lanes) })
 }
 
 /// The lanes of the board: what was refused and what failed share one.
@@ -79,7 +79,7 @@ fn shown(lanes: Vec<Lane>) -> Vec<ShownLane> {
 #[derive(Template)]
 #[template(path = "task.html")]
 struct TaskPage {
-    frame: Frame,
+    frame: PageFrame,
     task: Task,
     note: Option<Html>,
     chain: Option<Html>,
@@ -101,7 +101,7 @@ pub(super) async fn task(
     chain.sort_by_key(|task| task.created_at);
     let drawn = (chain.len() > 1).then(|| picture::chain(&chain, &here));
     page(&TaskPage {
-        frame: Frame::new(&visitor, "Tasks", line(here.subject.as_deref().unwrap_or("Task"), 60)),
+        frame: PageFrame::new(&visitor, "Tasks", line(here.subject.as_deref().unwrap_or("Task"), 60)),
         note: here.note.as_deref().map(super::markdown::formatted),
         chain: drawn,
         names: others(members, &here),

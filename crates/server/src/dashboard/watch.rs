@@ -81,7 +81,7 @@ impl Watchers {
 
     /// Takes a place, given back when the answer is dropped; `None` where there are too many. Whoever takes it is told of everything
     /// until [`Watcher::set_members`], so that nothing is missed while the members are looked up.
-    pub(crate) fn watch(&self) -> Option<Place<'_>> {
+    pub(crate) fn watch(&self) -> Option<WatcherGuard<'_>> {
         let mut list = self.list.write();
         if list.len() >= MAX_WATCHERS {
             return None;
@@ -89,7 +89,7 @@ impl Watchers {
         let watcher = Arc::new(Watcher { members: RwLock::new(None), changed: AtomicU8::new(0), wake: Notify::new() });
         list.push(watcher.clone());
         self.count.store(list.len(), Ordering::Relaxed);
-        Some(Place { watchers: self, watcher })
+        Some(WatcherGuard { watchers: self, watcher })
     }
 }
 
@@ -130,12 +130,12 @@ impl Watcher {
 }
 
 /// A place that is given back when this is dropped.
-pub(crate) struct Place<'a> {
+pub(crate) struct WatcherGuard<'a> {
     watchers: &'a Watchers,
     pub(crate) watcher: Arc<Watcher>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WatcherGuard<'_> {
     fn drop(&mut self) {
         let mut list = self.watchers.list.write();
         list.retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));

@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::{Flash, Frame, PageError, onward, page};
+use super::frame::{Flash, PageError, PageFrame, onward, page};
 use super::session::{Posted, Visitor};
 use crate::app::App;
 use crate::problem::Problem;
@@ -27,7 +27,7 @@ pub(super) struct WriteQuery {
 #[derive(Template)]
 #[template(path = "write.html")]
 struct WritePage {
-    frame: Frame,
+    frame: PageFrame,
     to: String,
     subject: String,
     content: String,
@@ -71,7 +71,7 @@ pub(super) async fn form(
 async fn shown(app: &App, visitor: &Visitor, form: WriteForm, flash: Option<Flash>) -> Result<Response, PageError> {
     let members = app.store.members(visitor.household()?, Timestamp::now()).await?;
     let names: Vec<AgentName> = members.into_iter().filter(|m| !m.person).map(|m| m.name).collect();
-    let mut frame = Frame::new(visitor, "", "Write");
+    let mut frame = PageFrame::new(visitor, "", "Write");
     if flash.is_some() {
         frame.flash = flash;
     }

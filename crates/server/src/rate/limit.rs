@@ -26,7 +26,7 @@ pub(super) struct Rates {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeyState {
     /// When everything spent is earned back, since the start of the limit (GCRA's theoretical arrival time).
     earned: Nanos,
     /// Requests let pass since the last [`Limit::take_spent`].
@@ -34,7 +34,7 @@ struct State {
 }
 
 /// States by key, shared by [`Limit`] and its `RateLimiter`.
-struct States<K: Hash + Eq>(Arc<DashMap<K, State>>);
+struct States<K: Hash + Eq>(Arc<DashMap<K, KeyState>>);
 
 impl<K: Hash + Eq + Clone> StateStore for States<K> {
     type Key = K;
@@ -60,7 +60,7 @@ pub(super) struct Limit<K: Hash + Eq + Clone> {
     rates: Rates,
     /// The limiter counts from the same moment.
     start: Instant,
-    states: Arc<DashMap<K, State>>,
+    states: Arc<DashMap<K, KeyState>>,
     limiter: RateLimiter<K, States<K>, MonotonicClock>,
 }
 

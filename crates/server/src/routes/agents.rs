@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment};
-use crate::reply::{Found, fitting};
+use crate::reply::{OkJson, fitting};
 
 /// Most agents in one page.
 const MAX_AGENTS: u32 = 1_000;
@@ -42,7 +42,7 @@ pub(crate) async fn agents(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(query): Params<AgentsQuery>,
-) -> Result<Found<Agents>, Problem> {
+) -> Result<OkJson<Agents>, Problem> {
     if !(1..=MAX_AGENTS).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_AGENTS}")));
     }
@@ -52,7 +52,7 @@ pub(crate) async fn agents(
     let (agents, cut) = fitting(agents);
     let full = full || cut;
     let next = agents.last().filter(|_| full).map(|last| last.name.clone());
-    Ok(Found(Agents { agents, next }))
+    Ok(OkJson(Agents { agents, next }))
 }
 
 /// One agent that the caller may know of
@@ -66,7 +66,7 @@ pub(crate) async fn agent(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<AgentEntry>, Problem> {
+) -> Result<OkJson<AgentEntry>, Problem> {
     let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
-    Ok(Found(app.store.agent(&caller, &name, Timestamp::now()).await?))
+    Ok(OkJson(app.store.agent(&caller, &name, Timestamp::now()).await?))
 }

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, ClientAddress};
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Which request to approve.
 #[derive(Deserialize, ToSchema)]
@@ -45,9 +45,9 @@ pub(crate) async fn approve(
     State(app): State<App>,
     Caller(caller): Caller,
     ClientAddress(address): ClientAddress,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<ApproveBody>,
-) -> Result<Found<Connected>, Problem> {
+) -> Result<OkJson<Connected>, Problem> {
     app.limits.code(&*app.store, caller.key, address).await?;
     let code = body.verification_code.trim().to_ascii_uppercase();
     if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
@@ -56,5 +56,5 @@ pub(crate) async fn approve(
     let caller = once.of(caller, "connections/approve", &code)?;
     let connected = app.store.approve_connection(&caller, &code, Timestamp::now()).await?;
     app.limits.right_code(&*app.store, caller.key, address).await;
-    Ok(Found(app.publish(connected)))
+    Ok(OkJson(app.publish(connected)))
 }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::reply::Created;
 use crate::text;
@@ -50,7 +50,7 @@ pub(crate) struct ConnectBody {
 pub(crate) async fn connect(
     State(app): State<App>,
     Caller(caller): Caller,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<ConnectBody>,
 ) -> Result<Created<ConnectionRequested>, Problem> {
     text::check_some("body.message", body.message.as_ref(), MAX_INTRO_CHARS)?;

@@ -10,22 +10,25 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::reply::{Found, fitting};
+use crate::reply::{OkJson, fitting};
 
 /// All of the caller's connections, and what became of them
 #[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "With each agent the present state", body = Connections)))]
-pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Connections>, Problem> {
+pub(crate) async fn connections(
+    State(app): State<App>,
+    Caller(caller): Caller,
+) -> Result<OkJson<Connections>, Problem> {
     let (connections, truncated) = fitting(app.store.connections(&caller).await?);
-    Ok(Found(Connections { connections, truncated }))
+    Ok(OkJson(Connections { connections, truncated }))
 }
 
 /// Who waits for the caller's approval
 #[utoipa::path(get, path = "/connections/pending", tag = "connections", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The requests", body = Pending)))]
-pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Pending>, Problem> {
+pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Pending>, Problem> {
     let (pending_connections, truncated) = fitting(app.store.pending_connections(&caller, Timestamp::now()).await?);
-    Ok(Found(Pending { pending_connections, truncated }))
+    Ok(OkJson(Pending { pending_connections, truncated }))
 }
 
 /// With whom.
@@ -41,12 +44,12 @@ async fn change(
     Caller(caller): &Caller,
     body: PeerBody,
     change: ConnectionChange,
-) -> Result<Found<Connection>, Problem> {
+) -> Result<OkJson<Connection>, Problem> {
     if body.agent_name == caller.name {
         return Err(Problem::field("body.agent_name", "name another agent"));
     }
     let changed = app.store.change_connection(caller, &body.agent_name, change, Timestamp::now()).await?;
-    Ok(Found(app.publish(changed)))
+    Ok(OkJson(app.publish(changed)))
 }
 
 macro_rules! change_route {
@@ -63,7 +66,7 @@ macro_rules! change_route {
             State(app): State<App>,
             caller: Caller,
             Body(body): Body<PeerBody>,
-        ) -> Result<Found<Connection>, Problem> {
+        ) -> Result<OkJson<Connection>, Problem> {
             change(&app, &caller, body, ConnectionChange::$change).await
         }
     };

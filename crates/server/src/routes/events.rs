@@ -17,7 +17,7 @@ use crate::hangup::Hangup;
 use crate::hub::SubscriberGuard;
 use crate::problem::Problem;
 use crate::query::{Params, place};
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Entries in a page by default.
 const DEFAULT_LIMIT: usize = 100;
@@ -69,7 +69,7 @@ pub(crate) async fn events(
     CallerWithKey(caller, key): CallerWithKey,
     hangup: Hangup,
     Params(query): Params<EventsQuery>,
-) -> Result<Found<EventPage>, Problem> {
+) -> Result<OkJson<EventPage>, Problem> {
     if query.wait > MAX_WAIT {
         return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
     }
@@ -81,7 +81,7 @@ pub(crate) async fn events(
         if !hangup.has_happened() {
             app.deliveries.offer(caller.key, after, cursor);
         }
-        Ok(Found(EventPage { events, cursor: Cursor::from(cursor) }))
+        Ok(OkJson(EventPage { events, cursor: Cursor::from(cursor) }))
     };
     let Some(named) = query.since else {
         let head = app.store.event_head(caller.key).await?;

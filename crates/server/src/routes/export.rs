@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, uuid};
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Messages in one page.
 const PAGE: u32 = 200;
@@ -36,8 +36,8 @@ pub(crate) async fn export(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(query): Params<ExportParams>,
-) -> Result<Found<Exported>, Problem> {
+) -> Result<OkJson<Exported>, Problem> {
     let after = query.after.as_deref().map(|text| uuid("query.after", text)).transpose()?.map(MessageId::from);
     let query = amb_store::ExportQuery { after, since: query.since, limit: PAGE };
-    Ok(Found(Exported { messages: app.store.export(&caller, query).await? }))
+    Ok(OkJson(Exported { messages: app.store.export(&caller, query).await? }))
 }

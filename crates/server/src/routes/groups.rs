@@ -12,10 +12,10 @@ use super::send::send_body;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::query::Segment;
-use crate::reply::{Created, Found, fitting};
+use crate::reply::{Created, OkJson, fitting};
 
 /// Most recipients of one send.
 const MAX_RECIPIENTS: usize = 100;
@@ -27,9 +27,9 @@ fn group_name(text: &str) -> Result<AgentName, Problem> {
 /// The groups that the caller is in or was invited to
 #[utoipa::path(get, path = "/groups", tag = "groups", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The groups", body = Groups)))]
-pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Groups>, Problem> {
+pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Groups>, Problem> {
     let (groups, truncated) = fitting(app.store.groups(&caller).await?);
-    Ok(Found(Groups { groups, truncated }))
+    Ok(OkJson(Groups { groups, truncated }))
 }
 
 /// A new group.
@@ -52,7 +52,7 @@ pub(crate) struct GroupBody {
 pub(crate) async fn create(
     State(app): State<App>,
     Caller(caller): Caller,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<GroupBody>,
 ) -> Result<Created<Group>, Problem> {
     let name = AgentName::parse_for_server(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
@@ -84,12 +84,12 @@ pub(crate) async fn invite(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<InviteBody>,
-) -> Result<Found<Group>, Problem> {
+) -> Result<OkJson<Group>, Problem> {
     let caller = once.of(caller, "groups/invite", &(&name, &body.agent_name))?;
     let invited = app.store.invite_to_group(&caller, &group_name(&name)?, &body.agent_name, Timestamp::now()).await?;
-    Ok(Found(app.publish(invited)))
+    Ok(OkJson(app.publish(invited)))
 }
 
 /// Agrees to an invitation
@@ -106,8 +106,8 @@ pub(crate) async fn join(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<Group>, Problem> {
-    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, true).await?))
+) -> Result<OkJson<Group>, Problem> {
+    Ok(OkJson(app.store.join_group(&caller, &group_name(&name)?, true).await?))
 }
 
 /// Leaves a group, or declines an invitation
@@ -125,8 +125,8 @@ pub(crate) async fn leave(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<Group>, Problem> {
-    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false).await?))
+) -> Result<OkJson<Group>, Problem> {
+    Ok(OkJson(app.store.join_group(&caller, &group_name(&name)?, false).await?))
 }
 
 /// Takes an agent out of a group of the caller's, or its invitation back
@@ -143,8 +143,8 @@ pub(crate) async fn remove(
     Caller(caller): Caller,
     Segment(name): Segment,
     Body(body): Body<InviteBody>,
-) -> Result<Found<Group>, Problem> {
-    Ok(Found(app.store.remove_from_group(&caller, &group_name(&name)?, &body.agent_name).await?))
+) -> Result<OkJson<Group>, Problem> {
+    Ok(OkJson(app.store.remove_from_group(&caller, &group_name(&name)?, &body.agent_name).await?))
 }
 
 send_body! {
@@ -172,7 +172,7 @@ send_body! {
 pub(crate) async fn send_many(
     State(app): State<App>,
     Caller(caller): Caller,
-    Once(key): Once,
+    IdempotencyKey(key): IdempotencyKey,
     Body(body): Body<SendManyBody>,
 ) -> Result<Created<SentMany>, Problem> {
     let (to, content) = body.split();

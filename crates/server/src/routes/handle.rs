@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::body::{Body, whole};
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Most messages named in one call.
 const MAX_IDS: usize = 1_000;
@@ -52,9 +52,9 @@ pub(crate) async fn ack(
     State(app): State<App>,
     Caller(caller): Caller,
     Body(body): Body<IdsBody>,
-) -> Result<Found<Acknowledged>, Problem> {
+) -> Result<OkJson<Acknowledged>, Problem> {
     let acknowledged = app.publish(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
-    Ok(Found(Acknowledged { acknowledged }))
+    Ok(OkJson(Acknowledged { acknowledged }))
 }
 
 /// Tells the senders that a client of the caller's was rung for these messages
@@ -111,13 +111,13 @@ pub(crate) async fn claim(
     State(app): State<App>,
     Caller(caller): Caller,
     Body(body): Body<ClaimBody>,
-) -> Result<Found<Claimed>, Problem> {
+) -> Result<OkJson<Claimed>, Problem> {
     let request = ClaimRequest {
         limit: within("body.limit", body.limit, 1, MAX_CLAIM)? as usize,
         urgent_first: body.urgent_first.unwrap_or_default(),
         lease: lease(body.lease_seconds)?,
     };
-    Ok(Found(Claimed { messages: app.publish(app.store.claim(&caller, request, Timestamp::now()).await?) }))
+    Ok(OkJson(Claimed { messages: app.publish(app.store.claim(&caller, request, Timestamp::now()).await?) }))
 }
 
 /// Gives claimed messages back

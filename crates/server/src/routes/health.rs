@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::mounts::{self, MountView};
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// A database that takes longer than this to answer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ fn ok(mounts: Vec<MountView>, operators_read_mail: bool) -> Health {
     (status = 200, description = "It is", body = Health),
     (status = 503, description = "It is there, but its database is not"),
 ))]
-pub(crate) async fn health(state: State<App>) -> Result<Found<Health>, Problem> {
+pub(crate) async fn health(state: State<App>) -> Result<OkJson<Health>, Problem> {
     ready(state).await
 }
 
@@ -47,8 +47,8 @@ pub(crate) async fn health(state: State<App>) -> Result<Found<Health>, Problem> 
 #[utoipa::path(get, path = "/health/live", tag = "health", responses(
     (status = 200, description = "It is", body = Health),
 ))]
-pub(crate) async fn live() -> Found<Health> {
-    Found(ok(Vec::new(), false))
+pub(crate) async fn live() -> OkJson<Health> {
+    OkJson(ok(Vec::new(), false))
 }
 
 /// Whether the office can take mail
@@ -56,12 +56,12 @@ pub(crate) async fn live() -> Found<Health> {
     (status = 200, description = "It can", body = Health),
     (status = 503, description = "Not now: the database is gone, its disk is full, or the office is closing"),
 ))]
-pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Problem> {
+pub(crate) async fn ready(State(app): State<App>) -> Result<OkJson<Health>, Problem> {
     if app.closing.is_cancelled() {
         return Err(OfficeError::unavailable("the office is closing").into());
     }
     match tokio::time::timeout(PATIENCE, app.store.ready()).await {
-        Ok(Ok(())) => Ok(Found(ok(mounts::views(&app.mounts), app.config.operators_read_mail))),
+        Ok(Ok(())) => Ok(OkJson(ok(mounts::views(&app.mounts), app.config.operators_read_mail))),
         // The store says what is wrong with it, a full disk for one.
         Ok(Err(error)) if error.code() == Code::Unavailable => Err(error.into()),
         Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),

@@ -14,11 +14,11 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, ClientAddress};
+use crate::idempotency::IdempotencyKey;
 use crate::key::{ApiKey, HouseholdToken};
-use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::{Segment, uuid};
-use crate::reply::{Created, Found};
+use crate::reply::{Created, OkJson};
 use crate::text;
 
 /// The header that carries the owner's token.
@@ -34,8 +34,8 @@ const MACHINE: &str = "machine";
         (status = 200, description = "The household", body = Household),
         (status = 404, description = "The caller is in no household"),
     ))]
-pub(crate) async fn household(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Household>, Problem> {
-    Ok(Found(app.store.household(&caller, Timestamp::now()).await?))
+pub(crate) async fn household(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Household>, Problem> {
+    Ok(OkJson(app.store.household(&caller, Timestamp::now()).await?))
 }
 
 /// Who the person is.
@@ -120,7 +120,7 @@ pub(crate) struct MachineBody {
 pub(crate) async fn add_machine(
     State(app): State<App>,
     Caller(caller): Caller,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<MachineBody>,
 ) -> Result<Created<NewMachine>, Problem> {
     text::check_some("body.label", body.label.as_ref(), MAX_LABEL_CHARS)?;

@@ -19,7 +19,7 @@ use crate::caller::{CallerWithKey, key_ended};
 use crate::hangup::Hangup;
 use crate::problem::Problem;
 use crate::query::Params;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// The most entries of each member that `last` asks for, and that are shown of a member who joined since the last page.
 const MAX_LAST: u64 = 1_000;
@@ -66,7 +66,7 @@ pub(crate) async fn events(
     CallerWithKey(caller, key): CallerWithKey,
     hangup: Hangup,
     Params(query): Params<HouseholdEventsQuery>,
-) -> Result<Found<HouseholdEvents>, Problem> {
+) -> Result<OkJson<HouseholdEvents>, Problem> {
     if query.wait > MAX_WAIT {
         return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
     }
@@ -136,9 +136,9 @@ fn parse(text: &str) -> Option<HouseholdCursor> {
     Some(HouseholdCursor { behind: behind.parse().ok()?, of: places.collect::<Option<_>>()? })
 }
 
-fn page(events: Vec<HouseholdEntry>, cursor: &HouseholdCursor) -> Found<HouseholdEvents> {
+fn page(events: Vec<HouseholdEntry>, cursor: &HouseholdCursor) -> OkJson<HouseholdEvents> {
     let places: Vec<String> = cursor.of.iter().map(|(agent, number)| format!("{agent}-{number}")).collect();
-    Found(HouseholdEvents { events, cursor: format!("{}.{}", cursor.behind, places.join(".")) })
+    OkJson(HouseholdEvents { events, cursor: format!("{}.{}", cursor.behind, places.join(".")) })
 }
 
 #[cfg(test)]

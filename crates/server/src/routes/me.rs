@@ -14,15 +14,15 @@ use crate::app::App;
 use crate::body::{Body, whole};
 use crate::caller::{Caller, CallerWithKey};
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::OkJson;
 use crate::text;
 
 /// The caller as it sees itself
 #[utoipa::path(get, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The profile", body = Profile)))]
-pub(crate) async fn me(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Profile>, Problem> {
+pub(crate) async fn me(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Profile>, Problem> {
     let profile = app.store.profile(&caller, Timestamp::now()).await?;
-    Ok(Found(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
+    Ok(OkJson(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
 }
 
 /// What to change; what is missing stays.
@@ -52,9 +52,9 @@ pub(crate) async fn patch(
     State(app): State<App>,
     Caller(caller): Caller,
     Body(body): Body<PatchBody>,
-) -> Result<Found<Profile>, Problem> {
+) -> Result<OkJson<Profile>, Problem> {
     let profile = app.store.update_profile(&caller, body.parse()?, Timestamp::now()).await?;
-    Ok(Found(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
+    Ok(OkJson(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
 }
 
 impl PatchBody {

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, boolean, place, uuid};
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Most messages in one page.
 const MAX_PAGE: u32 = 100;
@@ -62,7 +62,7 @@ pub(crate) async fn messages(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(query): Params<MessagesQuery>,
-) -> Result<Found<MessagePage>, Problem> {
+) -> Result<OkJson<MessagePage>, Problem> {
     if !(1..=MAX_PAGE).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_PAGE}")));
     }
@@ -77,7 +77,7 @@ pub(crate) async fn messages(
         before: query.before,
         limit: query.limit,
     };
-    Ok(Found(app.store.messages(&caller, query).await?))
+    Ok(OkJson(app.store.messages(&caller, query).await?))
 }
 
 /// One message that the caller sent or received, with its receipts
@@ -92,7 +92,7 @@ pub(crate) async fn message(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-) -> Result<Found<MessageWithReceipts>, Problem> {
+) -> Result<OkJson<MessageWithReceipts>, Problem> {
     let id = MessageId::from(uuid("path.message_id", &id)?);
-    Ok(Found(app.store.message(&caller, &id).await?))
+    Ok(OkJson(app.store.message(&caller, &id).await?))
 }

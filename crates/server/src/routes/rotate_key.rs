@@ -13,7 +13,7 @@ use crate::body::{Body, whole};
 use crate::caller::CallerWithKey;
 use crate::key::ApiKey;
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// How to change keys.
 #[derive(Deserialize, ToSchema)]
@@ -39,7 +39,7 @@ pub(crate) async fn rotate_key(
     State(app): State<App>,
     CallerWithKey(caller, shown): CallerWithKey,
     Body(body): Body<RotateBody>,
-) -> Result<Found<Rotated>, Problem> {
+) -> Result<OkJson<Rotated>, Problem> {
     let now = Timestamp::now();
     let grace = body.grace_seconds.map_or(app.config.key_grace, |seconds| Duration::from_secs(seconds.into()));
     let until = match grace.is_zero() {
@@ -51,5 +51,5 @@ pub(crate) async fn rotate_key(
     if until.is_none() {
         app.hub.evict(caller.key);
     }
-    Ok(Found(Rotated { api_key: key.reveal().to_owned(), previous_key_until: until }))
+    Ok(OkJson(Rotated { api_key: key.reveal().to_owned(), previous_key_until: until }))
 }

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::Params;
-use crate::reply::{Found, fitting};
+use crate::reply::{OkJson, fitting};
 use crate::text;
 
 /// Most hits in one answer.
@@ -55,7 +55,7 @@ pub(crate) async fn search(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(question): Params<SearchParams>,
-) -> Result<Found<Hits>, Problem> {
+) -> Result<OkJson<Hits>, Problem> {
     text::check("query.q", &question.q, MAX_QUESTION_CHARS)?;
     text::check_some("query.subject", question.subject.as_ref(), MAX_SUBJECT_CHARS)?;
     if !(1..=MAX_HITS).contains(&question.limit) {
@@ -70,5 +70,5 @@ pub(crate) async fn search(
         limit: Some(question.limit),
     };
     let (hits, truncated) = fitting(app.store.search(&caller, query).await?);
-    Ok(Found(Hits { hits, truncated }))
+    Ok(OkJson(Hits { hits, truncated }))
 }

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::dashboard::Stopped;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::query::uuid;
 use crate::reply::Created;
@@ -69,9 +69,9 @@ macro_rules! send_body {
 
         impl $name {
             /// Who, and what.
-            fn split(self) -> ($type, $crate::routes::send::Content) {
+            fn split(self) -> ($type, $crate::routes::send::MessageFields) {
                 let Self { $to, subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata } = self;
-                let content = $crate::routes::send::Content { subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata };
+                let content = $crate::routes::send::MessageFields { subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata };
                 ($to, content)
             }
         }
@@ -89,7 +89,7 @@ send_body! {
 }
 
 /// The content of a send.
-pub(crate) struct Content {
+pub(crate) struct MessageFields {
     pub(super) subject: Option<String>,
     pub(super) content: Option<String>,
     pub(super) session_id: Option<String>,
@@ -127,7 +127,7 @@ pub(crate) struct Content {
 pub(crate) async fn send(
     State(app): State<App>,
     Caller(caller): Caller,
-    Once(key): Once,
+    IdempotencyKey(key): IdempotencyKey,
     Body(body): Body<SendBody>,
 ) -> Result<Created<Sent>, Problem> {
     let (to, content) = body.split();
@@ -154,7 +154,7 @@ async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) ->
     }
 }
 
-impl Content {
+impl MessageFields {
     /// The draft of this content, checked.
     pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
         let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);

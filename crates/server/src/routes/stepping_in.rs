@@ -11,10 +11,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, boolean, uuid};
-use crate::reply::{Found, fitting};
+use crate::reply::{OkJson, fitting};
 use crate::text;
 
 /// Tasks of each state in one answer.
@@ -38,7 +38,7 @@ pub(crate) async fn pause(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<AgentEntry>, Problem> {
+) -> Result<OkJson<AgentEntry>, Problem> {
     set_paused(&app, &caller, &name, true).await
 }
 
@@ -57,14 +57,14 @@ pub(crate) async fn resume(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<AgentEntry>, Problem> {
+) -> Result<OkJson<AgentEntry>, Problem> {
     set_paused(&app, &caller, &name, false).await
 }
 
-async fn set_paused(app: &App, caller: &Agent, name: &str, paused: bool) -> Result<Found<AgentEntry>, Problem> {
+async fn set_paused(app: &App, caller: &Agent, name: &str, paused: bool) -> Result<OkJson<AgentEntry>, Problem> {
     let name = AgentName::parse_plain(name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
     app.publish(app.store.set_paused(caller, &name, paused, Timestamp::now()).await?);
-    Ok(Found(app.store.agent(caller, &name, Timestamp::now()).await?))
+    Ok(OkJson(app.store.agent(caller, &name, Timestamp::now()).await?))
 }
 
 /// Ends a conversation
@@ -83,9 +83,9 @@ pub(crate) async fn end_session(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-) -> Result<Found<SessionEnded>, Problem> {
+) -> Result<OkJson<SessionEnded>, Problem> {
     let id = SessionId::from(uuid("path.session_id", &id)?);
-    Ok(Found(app.publish(app.store.end_session(&caller, &id, Timestamp::now()).await?)))
+    Ok(OkJson(app.publish(app.store.end_session(&caller, &id, Timestamp::now()).await?)))
 }
 
 /// Why a task is canceled.
@@ -114,13 +114,13 @@ pub(crate) async fn cancel_task(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<CancelBody>,
-) -> Result<Found<Task>, Problem> {
+) -> Result<OkJson<Task>, Problem> {
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
     let caller = once.of(caller, "tasks/cancel", &(&id, &body.note))?;
     let id = TaskId::from(uuid("path.task_id", &id)?);
-    Ok(Found(app.publish(app.store.cancel_task(&caller, &id, body.note, Timestamp::now()).await?)))
+    Ok(OkJson(app.publish(app.store.cancel_task(&caller, &id, body.note, Timestamp::now()).await?)))
 }
 
 /// Who is to have a task.
@@ -151,12 +151,12 @@ pub(crate) async fn reassign_task(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<ReassignBody>,
-) -> Result<Found<Task>, Problem> {
+) -> Result<OkJson<Task>, Problem> {
     let caller = once.of(caller, "tasks/reassign", &(&id, &body.to))?;
     let id = TaskId::from(uuid("path.task_id", &id)?);
-    Ok(Found(app.publish(app.store.reassign_task(&caller, &id, &body.to, Timestamp::now()).await?)))
+    Ok(OkJson(app.publish(app.store.reassign_task(&caller, &id, &body.to, Timestamp::now()).await?)))
 }
 
 /// The household whose person the caller is.
@@ -188,14 +188,14 @@ pub(crate) async fn tasks(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(query): Params<HouseholdTasksQuery>,
-) -> Result<Found<Tasks>, Problem> {
+) -> Result<OkJson<Tasks>, Problem> {
     let household = household_of(&app, &caller).await?;
     let lanes = app.store.board(household, MAX_OF_STATE).await?;
     let lanes = lanes.into_iter().filter(|lane| !query.open || !lane.state.is_terminal());
     let mut tasks: Vec<Task> = lanes.flat_map(|lane| lane.tasks).collect();
     tasks.sort_by_key(|task| std::cmp::Reverse(task.updated_at));
     let (tasks, truncated) = fitting(tasks);
-    Ok(Found(Tasks { tasks, truncated }))
+    Ok(OkJson(Tasks { tasks, truncated }))
 }
 
 /// The conversations of the household, whoever is in them
@@ -209,7 +209,7 @@ pub(crate) async fn tasks(
 pub(crate) async fn sessions(
     State(app): State<App>,
     Caller(caller): Caller,
-) -> Result<Found<HouseholdSessions>, Problem> {
+) -> Result<OkJson<HouseholdSessions>, Problem> {
     let household = household_of(&app, &caller).await?;
     let query = ConversationQuery { limit: MAX_SESSIONS, ..ConversationQuery::default() };
     let lines = app.store.conversations(household, query).await?;
@@ -223,5 +223,5 @@ pub(crate) async fn sessions(
         ended_by: line.ended_by,
     };
     let (sessions, _) = fitting(lines.into_iter().map(session).collect());
-    Ok(Found(HouseholdSessions { sessions }))
+    Ok(OkJson(HouseholdSessions { sessions }))
 }

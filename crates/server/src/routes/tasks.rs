@@ -11,10 +11,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, boolean, maybe_boolean, uuid};
-use crate::reply::{Found, fitting};
+use crate::reply::{OkJson, fitting};
 use crate::text;
 
 /// Most tasks in one answer.
@@ -51,13 +51,13 @@ pub(crate) async fn tasks(
     State(app): State<App>,
     Caller(caller): Caller,
     Params(query): Params<TasksQuery>,
-) -> Result<Found<Tasks>, Problem> {
+) -> Result<OkJson<Tasks>, Problem> {
     if !(1..=MAX_TASKS).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TASKS}")));
     }
     let filter = TaskFilter { owned: query.owned, state: query.state, open: query.open };
     let (tasks, truncated) = fitting(app.store.tasks(&caller, filter, query.limit).await?);
-    Ok(Found(Tasks { tasks, truncated }))
+    Ok(OkJson(Tasks { tasks, truncated }))
 }
 
 fn task_id(text: &str) -> Result<TaskId, Problem> {
@@ -76,8 +76,8 @@ pub(crate) async fn task(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-) -> Result<Found<Task>, Problem> {
-    Ok(Found(app.store.task(&caller, &task_id(&id)?).await?))
+) -> Result<OkJson<Task>, Problem> {
+    Ok(OkJson(app.store.task(&caller, &task_id(&id)?).await?))
 }
 
 /// The chain of delegation of a task
@@ -95,9 +95,9 @@ pub(crate) async fn chain(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-) -> Result<Found<Chain>, Problem> {
+) -> Result<OkJson<Chain>, Problem> {
     let (tasks, truncated) = fitting(app.store.task_chain(&caller, &task_id(&id)?).await?);
-    Ok(Found(Chain { tasks, truncated }))
+    Ok(OkJson(Chain { tasks, truncated }))
 }
 
 /// Where the task shall go.
@@ -128,9 +128,9 @@ pub(crate) async fn set_state(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-    once: Once,
+    once: IdempotencyKey,
     Body(body): Body<StateBody>,
-) -> Result<Found<Task>, Problem> {
+) -> Result<OkJson<Task>, Problem> {
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
     let caller = once.of(caller, "tasks/state", &(&id, body.state, &body.note))?;
     let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
@@ -141,6 +141,6 @@ pub(crate) async fn set_state(
         {
             Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}")).into())
         }
-        _ => Ok(Found(task)),
+        _ => Ok(OkJson(task)),
     }
 }

@@ -16,10 +16,10 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, CallerWithKey, key_ended};
 use crate::hangup::Hangup;
-use crate::once::Once;
+use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, place};
-use crate::reply::{Created, Found};
+use crate::reply::{Created, OkJson};
 use crate::text;
 
 /// Longest wait that can be asked for, in seconds.
@@ -54,7 +54,7 @@ pub(crate) async fn append(
     Caller(caller): Caller,
     Segment(key): Segment,
     Params(query): Params<OwnerQuery>,
-    once: Once,
+    once: IdempotencyKey,
     Body(line): Body<Line>,
 ) -> Result<Created<Appended>, Problem> {
     let key = key_of(&key)?;
@@ -118,7 +118,7 @@ pub(crate) async fn lines(
     Segment(key): Segment,
     hangup: Hangup,
     Params(query): Params<LinesQuery>,
-) -> Result<Found<Lines>, Problem> {
+) -> Result<OkJson<Lines>, Problem> {
     let key = key_of(&key)?;
     if !(1..=MAX_TRANSCRIPT_LINES).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TRANSCRIPT_LINES}")));
@@ -127,13 +127,13 @@ pub(crate) async fn lines(
         return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
     }
     let Some(after) = query.after else {
-        return Ok(Found(Lines {
+        return Ok(OkJson(Lines {
             lines: app.store.transcript_recent(&caller, query.owner.as_ref(), &key, query.limit).await?,
         }));
     };
     if query.wait == 0 {
         let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
-        return Ok(Found(Lines { lines }));
+        return Ok(OkJson(Lines { lines }));
     }
     // A listener among the others, so that it is sent away when its key ends, and so that there are not too many.
     let Some(guard) = app.hub.subscribe(caller.key, Some(key_shown), app.config.ws_per_agent) else {
@@ -147,7 +147,7 @@ pub(crate) async fn lines(
     loop {
         let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
         if !lines.is_empty() || Instant::now() >= deadline {
-            return Ok(Found(Lines { lines }));
+            return Ok(OkJson(Lines { lines }));
         }
         let look = deadline.min(Instant::now() + LOOK);
         let news = async {
@@ -162,8 +162,8 @@ pub(crate) async fn lines(
             () = news => {}
             () = guard.subscriber.woken() => drop(guard.subscriber.next(u64::MAX)),
             () = sleep_until(look) => {}
-            () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
-            () = hangup.happened() => return Ok(Found(Lines { lines })),
+            () = app.closing.cancelled() => return Ok(OkJson(Lines { lines })),
+            () = hangup.happened() => return Ok(OkJson(Lines { lines })),
         }
         if guard.subscriber.is_evicted() {
             return Err(key_ended().into());

@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::Segment;
-use crate::reply::Found;
+use crate::reply::OkJson;
 
 /// Reports how waking a client session of the caller's stands
 ///
@@ -36,9 +36,9 @@ pub(crate) async fn report(
 #[utoipa::path(get, path = "/agents/me/wake", operation_id = "wake", tag = "agents",
     security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions)))]
-pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Result<Found<WakeSessions>, Problem> {
+pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<WakeSessions>, Problem> {
     let sessions = app.store.wake_sessions(&caller, &caller.name, Timestamp::now()).await?;
-    Ok(Found(WakeSessions { sessions }))
+    Ok(OkJson(WakeSessions { sessions }))
 }
 
 /// How waking the clients of an agent of the household stands
@@ -56,8 +56,8 @@ pub(crate) async fn wake_of_member(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
-) -> Result<Found<WakeSessions>, Problem> {
+) -> Result<OkJson<WakeSessions>, Problem> {
     let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
     let sessions = app.store.wake_sessions(&caller, &name, Timestamp::now()).await?;
-    Ok(Found(WakeSessions { sessions }))
+    Ok(OkJson(WakeSessions { sessions }))
 }

@@ -12,7 +12,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const MAX_REASON: usize = 123;
 
 /// A WebSocket whose writes time out.
-pub(super) struct Socket {
+pub(super) struct TimedSocket {
     socket: WebSocket,
     patience: Duration,
 }
@@ -78,7 +78,7 @@ impl CloseReason {
     }
 }
 
-impl Socket {
+impl TimedSocket {
     pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
         Self { socket, patience }
     }

@@ -16,7 +16,7 @@ pub(super) enum ClientFrame {
 }
 
 #[derive(Deserialize)]
-struct Form<'a> {
+struct FrameFields<'a> {
     #[serde(rename = "type", borrow)]
     kind: std::borrow::Cow<'a, str>,
     api_key: Option<String>,
@@ -25,7 +25,7 @@ struct Form<'a> {
 
 /// Reads what a client said.
 pub(super) fn read(text: &str) -> ClientFrame {
-    match serde_json::from_str::<Form<'_>>(text) {
+    match serde_json::from_str::<FrameFields<'_>>(text) {
         Err(_) => ClientFrame::Unknown("a message is a JSON object with a type: ping or auth"),
         Ok(form) => match (&*form.kind, form.api_key) {
             ("ping", _) => ClientFrame::Ping,

@@ -11,7 +11,7 @@ use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SocketOptions;
-use super::connection::{CloseReason, Socket, WriteFailure};
+use super::connection::{CloseReason, TimedSocket, WriteFailure};
 use super::frame::{self, ClientFrame};
 use crate::app::App;
 use crate::caller::who;
@@ -25,7 +25,7 @@ const TURN: usize = 64;
 /// Waits for the first message, which carries the key.
 pub(super) async fn first_message(
     app: &App,
-    line: &mut Socket,
+    line: &mut TimedSocket,
     address: IpAddr,
 ) -> Result<(Agent, KeyHash, Option<u64>), CloseReason> {
     let said = async {
@@ -55,7 +55,7 @@ pub(super) async fn first_message(
 /// Sends the agent's log until the client or the office closes.
 pub(super) async fn listen(
     app: &App,
-    line: &mut Socket,
+    line: &mut TimedSocket,
     agent: &Agent,
     key: KeyHash,
     wish: SocketOptions,
@@ -91,7 +91,8 @@ pub(super) async fn listen(
     let arrived = cursor;
     let subscriber = &guard.subscriber;
     let receipts = wish.receipts;
-    let mut listener = Listener { app, agent, subscriber, line, cursor: &mut cursor, receipts, arrived, asked: None };
+    let mut listener =
+        SocketListener { app, agent, subscriber, line, cursor: &mut cursor, receipts, arrived, asked: None };
     match listener.run().await {
         Ok(farewell) => farewell,
         Err(WriteFailure::Gone) => CloseReason::gone(),
@@ -107,11 +108,11 @@ fn unreadable(error: &OfficeError) -> CloseReason {
     CloseReason::later("the office cannot read its log now; reconnect with since".to_owned())
 }
 
-struct Listener<'a> {
+struct SocketListener<'a> {
     app: &'a App,
     agent: &'a Agent,
     subscriber: &'a Subscriber,
-    line: &'a mut Socket,
+    line: &'a mut TimedSocket,
     /// The last entry that was sent.
     cursor: &'a mut u64,
     /// Whether receipts are sent.
@@ -122,7 +123,7 @@ struct Listener<'a> {
     asked: Option<u64>,
 }
 
-impl Listener<'_> {
+impl SocketListener<'_> {
     async fn run(&mut self) -> Result<CloseReason, WriteFailure> {
         let (interval, patience) = (self.app.config.ws_ping_interval, self.app.config.ws_ping_timeout);
         let mut heard = Instant::now();

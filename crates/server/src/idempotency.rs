@@ -11,9 +11,9 @@ use crate::problem::Problem;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The key of a request, if there is one. Not by way of all headers: those would be copied.
-pub(crate) struct Once(pub(crate) Option<String>);
+pub(crate) struct IdempotencyKey(pub(crate) Option<String>);
 
-impl<S: Sync> FromRequestParts<S> for Once {
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -25,7 +25,7 @@ impl<S: Sync> FromRequestParts<S> for Once {
     }
 }
 
-impl Once {
+impl IdempotencyKey {
     /// The caller of a verb, under the key of its request. Requests are the same where they ask the same of the same verb.
     pub(crate) fn of(self, caller: Agent, verb: &str, asked: &impl Serialize) -> Result<Agent, Problem> {
         let once = self.0.map(|key| amb_store::Once::new(key, verb, asked)).transpose()?;
