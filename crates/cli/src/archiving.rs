@@ -18,20 +18,20 @@ pub(crate) struct Archiving {
 
 /// The background task; ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Running(Option<JoinHandle<()>>);
+pub(crate) struct ArchivingTask(Option<JoinHandle<()>>);
 
 impl Archiving {
     /// Starts archiving, unless it is switched off or the office has no archive.
-    pub(crate) fn start(self, office: &OfficeArgs) -> Result<Running, Failure> {
+    pub(crate) fn start(self, office: &OfficeArgs) -> Result<ArchivingTask, Failure> {
         if self.no_archive || office.server.is_some() {
-            return Ok(Running(None));
+            return Ok(ArchivingTask(None));
         }
         let (directory, me) = (office.directory(DirOptions::default())?, office.speaker()?);
-        Ok(Running(Some(tokio::spawn(async move { keep_archiving(&directory, &me).await }))))
+        Ok(ArchivingTask(Some(tokio::spawn(async move { keep_archiving(&directory, &me).await }))))
     }
 }
 
-impl Drop for Running {
+impl Drop for ArchivingTask {
     fn drop(&mut self) {
         if let Some(task) = &self.0 {
             task.abort();

@@ -89,12 +89,12 @@ pub(crate) struct OfficeArgs {
 
     /// How the office was chosen.
     #[arg(skip)]
-    pub(crate) origin: Origin,
+    pub(crate) origin: OfficeOrigin,
 }
 
 /// How the office that a verb uses was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Origin {
+pub(crate) enum OfficeOrigin {
     /// A flag or the environment, or nobody: then the present directory or nanobot's mailboxes are used.
     #[default]
     Said,
@@ -105,11 +105,11 @@ pub(crate) enum Origin {
 }
 
 macro_rules! verbs {
-    ($($(#[$doc:meta])* $name:ident($module:ident),)*) => {
+    ($($(#[$doc:meta])* $name:ident($module:ident::$command:ident),)*) => {
         /// One verb of the command line.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
-            $($(#[$doc])* $name(verbs::$module::$name),)*
+            $($(#[$doc])* $name(verbs::$module::$command),)*
         }
 
         impl Verb {
@@ -132,53 +132,53 @@ macro_rules! verbs {
 }
 
 verbs! {
-    Up(up),
-    Down(down),
-    Status(status),
-    Demo(demo),
-    Serve(serve),
-    Mcp(mcp),
-    Bridge(bridge),
-    Wake(wake),
-    Hook(hook),
-    Init(init),
-    Register(register),
-    Agents(agents),
-    Send(send),
-    Reply(reply),
-    Chat(chat),
-    Inbox(inbox),
-    Read(read),
-    Ack(ack),
-    Watch(watch),
-    Log(log),
-    Search(search),
-    Task(task),
-    Connect(connect),
-    Approve(approve),
-    Reject(connections),
-    Connections(connections),
-    Group(group),
-    Household(household),
-    Invite(household),
-    Join(household),
-    Pause(stepping_in),
-    Resume(stepping_in),
-    End(stepping_in),
-    Transcript(transcript),
-    Export(export),
-    Archive(archive),
-    Office(office),
-    Dashboard(dashboard),
-    Doctor(doctor),
-    Backup(backup),
-    Restore(restore),
-    Move(move_office),
-    Admin(admin),
-    Peers(peers),
-    Peer(peers),
-    Completions(completions),
-    Man(man),
+    Up(up::UpCommand),
+    Down(down::DownCommand),
+    Status(status::StatusCommand),
+    Demo(demo::DemoCommand),
+    Serve(serve::ServeCommand),
+    Mcp(mcp::McpCommand),
+    Bridge(bridge::BridgeCommand),
+    Wake(wake::WakeCommand),
+    Hook(hook::HookCommand),
+    Init(init::InitCommand),
+    Register(register::RegisterCommand),
+    Agents(agents::AgentsCommand),
+    Send(send::SendCommand),
+    Reply(reply::ReplyCommand),
+    Chat(chat::ChatCommand),
+    Inbox(inbox::InboxCommand),
+    Read(read::ReadCommand),
+    Ack(ack::AckCommand),
+    Watch(watch::WatchCommand),
+    Log(log::LogCommand),
+    Search(search::SearchCommand),
+    Task(task::TaskCommand),
+    Connect(connect::ConnectCommand),
+    Approve(approve::ApproveCommand),
+    Reject(connections::RejectCommand),
+    Connections(connections::ConnectionsCommand),
+    Group(group::GroupCommand),
+    Household(household::HouseholdCommand),
+    Invite(household::InviteCommand),
+    Join(household::JoinCommand),
+    Pause(stepping_in::PauseCommand),
+    Resume(stepping_in::ResumeCommand),
+    End(stepping_in::EndCommand),
+    Transcript(transcript::TranscriptCommand),
+    Export(export::ExportCommand),
+    Archive(archive::ArchiveCommand),
+    Office(office::OfficeCommand),
+    Dashboard(dashboard::DashboardCommand),
+    Doctor(doctor::DoctorCommand),
+    Backup(backup::BackupCommand),
+    Restore(restore::RestoreCommand),
+    Move(move_office::MoveCommand),
+    Admin(admin::AdminCommand),
+    Peers(peers::PeersCommand),
+    Peer(peers::PeerCommand),
+    Completions(completions::CompletionsCommand),
+    Man(man::ManCommand),
     #[command(hide = true)]
-    Complete(complete),
+    Complete(complete::CompleteCommand),
 }

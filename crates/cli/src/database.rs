@@ -23,7 +23,7 @@ pub(crate) struct DatabaseArgs {
 
 /// The settings of `amb serve` that are read here.
 #[derive(Deserialize)]
-struct Settings {
+struct DatabaseSettings {
     database_url: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl DatabaseArgs {
     pub(crate) fn place(&self) -> Result<DatabaseUrl, Failure> {
         let mut url = self.database_url.clone();
         if let (None, Some(path)) = (&url, &self.config) {
-            let settings: Settings =
+            let settings: DatabaseSettings =
                 toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())?;
             url = settings.database_url;
         }

@@ -9,7 +9,7 @@ use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::{durable, home, keys};
 
@@ -22,7 +22,7 @@ const TOKEN: &str = "AMB_HOUSEHOLD_TOKEN";
 
 /// A household as this machine knows it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Membership {
+struct KnownHousehold {
     /// The owner's token, or this machine's.
     token: String,
     /// The person's name; known once it was claimed here.
@@ -32,13 +32,13 @@ struct Membership {
     since: Timestamp,
 }
 
-type Known = BTreeMap<String, Membership>;
+type Memberships = BTreeMap<String, KnownHousehold>;
 
 fn path() -> Result<PathBuf> {
     Ok(home::config_dir()?.join("household.json"))
 }
 
-fn read() -> Result<Known> {
+fn read() -> Result<Memberships> {
     durable::read_json(&path()?)
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn token(server: &ServerUrl) -> Result<Option<SecretString>> {
 pub(crate) fn joining(office: &OfficeArgs, server: &ServerUrl, asked: bool) -> Result<Option<SecretString>, Failure> {
     match (asked, office.origin) {
         (true, _) => token_asked_for(server).map(Some),
-        (false, Origin::Local | Origin::Saved) => Ok(token(server)?),
-        (false, Origin::Said) => Ok(None),
+        (false, OfficeOrigin::Local | OfficeOrigin::Saved) => Ok(token(server)?),
+        (false, OfficeOrigin::Said) => Ok(None),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn person(server: &ServerUrl) -> Result<Option<AgentName>> {
 /// Stores a token; returns once it is on disk.
 pub(crate) fn keep(server: &ServerUrl, token: &str) -> Result<PathBuf> {
     change(|known| {
-        let membership = Membership { token: token.to_owned(), person: None, since: Timestamp::now() };
+        let membership = KnownHousehold { token: token.to_owned(), person: None, since: Timestamp::now() };
         known.insert(server.to_string(), membership);
     })
 }
@@ -143,7 +143,7 @@ pub(crate) async fn claim(
     // The key first: a name without a key would be useless.
     let kept = keys::keep(server, &registered.name, registered.api_key.expose_secret()).and_then(|_| {
         change(|known| {
-            let kept = known.entry(server.to_string()).or_insert_with(|| Membership {
+            let kept = known.entry(server.to_string()).or_insert_with(|| KnownHousehold {
                 token: token.expose_secret().to_owned(),
                 person: None,
                 since: Timestamp::now(),
@@ -168,9 +168,9 @@ fn names() -> impl Iterator<Item = AgentName> {
     user.into_iter().chain(person.filter_map(|name| AgentName::parse_for_person(&name).ok()))
 }
 
-fn change(edit: impl FnOnce(&mut Known)) -> Result<PathBuf> {
+fn change(edit: impl FnOnce(&mut Memberships)) -> Result<PathBuf> {
     let path = path()?;
-    durable::update_json(&path, |known: &mut Known| {
+    durable::update_json(&path, |known: &mut Memberships| {
         edit(known);
         while known.len() > MOST {
             let oldest = known.iter().min_by_key(|(_, known)| known.since).map(|(server, _)| server.clone());

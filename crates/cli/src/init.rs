@@ -7,13 +7,13 @@ mod client;
 mod diff;
 mod extras;
 mod file;
-mod item;
 pub(crate) mod json;
 mod mask;
 pub(crate) mod nanobot;
 mod script;
 mod section;
 mod toml;
+mod value;
 
 use anyhow::Result;
 
@@ -21,7 +21,7 @@ pub(crate) use client::{ClientAccount, InitClient, Places, Scope};
 pub(crate) use diff::diff;
 pub(crate) use extras::{Extra, Hooks};
 pub(crate) use file::{ConfigFile, Plan};
-pub(crate) use item::Item;
+pub(crate) use value::ConfigValue;
 
 /// The format of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,9 @@ pub(crate) struct Setting {
     /// The keys that lead to it.
     pub(crate) path: Vec<String>,
     /// The value. A table is merged into an existing one: fields that we do not name stay.
-    pub(crate) value: Item,
+    pub(crate) value: ConfigValue,
     /// Fields of the table that are set only where they are missing, so that the user's own choice wins.
-    pub(crate) defaults: Vec<(&'static str, Item)>,
+    pub(crate) defaults: Vec<(&'static str, ConfigValue)>,
     /// Where set, the path is a list, and the value is one entry in it beside those of others.
     pub(crate) entry: Option<EntryMark>,
 }
@@ -62,12 +62,12 @@ pub(crate) struct EntryMark {
 }
 
 impl Setting {
-    pub(crate) fn new(path: &[&str], value: Item) -> Self {
+    pub(crate) fn new(path: &[&str], value: ConfigValue) -> Self {
         Self { path: path.iter().map(|key| (*key).to_owned()).collect(), value, defaults: Vec::new(), entry: None }
     }
 
     /// An entry in a list.
-    pub(crate) fn entry(path: &[&str], value: Item, mark: impl Into<String>) -> Self {
+    pub(crate) fn entry(path: &[&str], value: ConfigValue, mark: impl Into<String>) -> Self {
         let mark = EntryMark { text: mark.into(), only_if_there: false };
         Self { entry: Some(mark), ..Self::new(path, value) }
     }

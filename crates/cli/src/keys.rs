@@ -9,13 +9,13 @@ use anyhow::Result;
 
 use crate::{durable, home};
 
-type Known = BTreeMap<String, BTreeMap<AgentName, String>>;
+type StoredKeys = BTreeMap<String, BTreeMap<AgentName, String>>;
 
 fn path() -> Result<PathBuf> {
     Ok(home::config_dir()?.join("keys.json"))
 }
 
-fn read() -> Result<Known> {
+fn read() -> Result<StoredKeys> {
     durable::read_json(&path()?)
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     Ok(())
 }
 
-fn change(edit: impl FnOnce(&mut Known)) -> Result<PathBuf> {
+fn change(edit: impl FnOnce(&mut StoredKeys)) -> Result<PathBuf> {
     let path = path()?;
     durable::update_json(&path, edit)?;
     Ok(path)

@@ -14,18 +14,18 @@ use crate::{durable, home};
 const MOST: usize = 100;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Shown {
+struct ShownSession {
     session: SessionId,
     at: Timestamp,
 }
 
-type Known = BTreeMap<String, Shown>;
+type LastShown = BTreeMap<String, ShownSession>;
 
 fn path() -> Result<PathBuf> {
     Ok(home::state_dir()?.join("last-shown.json"))
 }
 
-fn read() -> Known {
+fn read() -> LastShown {
     let bytes = path().ok().and_then(|path| fs_err::read(path).ok());
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
@@ -45,7 +45,7 @@ pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
         let path = path()?;
         durable::create_private(path.parent().context("no directory")?)?;
         let mut known = read();
-        known.insert(key(mailbox), Shown { session: session.clone(), at: Timestamp::now() });
+        known.insert(key(mailbox), ShownSession { session: session.clone(), at: Timestamp::now() });
         while known.len() > MOST {
             let oldest = known.iter().min_by_key(|(_, shown)| shown.at).map(|(key, _)| key.clone());
             oldest.and_then(|key| known.remove(&key));

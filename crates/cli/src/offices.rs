@@ -9,7 +9,7 @@ use amb_core::{AgentName, Mailbox, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_mcp::LazyMailbox;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::output::Output;
@@ -101,7 +101,7 @@ impl OfficeArgs {
 
     /// The office in a directory, for the verbs that only a directory has.
     pub(crate) fn directory(&self, options: DirOptions) -> Result<DirOffice, Failure> {
-        if let Some(server) = self.server.as_ref().filter(|_| self.origin != Origin::Local) {
+        if let Some(server) = self.server.as_ref().filter(|_| self.origin != OfficeOrigin::Local) {
             return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
         }
         // The same transcripts that `amb transcript` reads and writes.
@@ -189,7 +189,7 @@ impl OfficeArgs {
     /// The flag that names the same server again; empty where it is the default.
     fn server_flag(&self) -> String {
         match (&self.server, self.origin) {
-            (Some(server), Origin::Said) => format!(" --server {server}"),
+            (Some(server), OfficeOrigin::Said) => format!(" --server {server}"),
             _ => String::new(),
         }
     }
@@ -198,7 +198,7 @@ impl OfficeArgs {
     /// that was named explicitly, only where it is ambiguous which agent is meant.
     pub(crate) async fn key_of_speaker(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
         if self.me.is_none() && profile::key_from_env().is_none() {
-            let is_clear = self.origin == Origin::Said && keys::agents(server)?.len() == 1;
+            let is_clear = self.origin == OfficeOrigin::Said && keys::agents(server)?.len() == 1;
             if !is_clear && let Some(person) = household::claim_person(server).await? {
                 return OfficeArgs { me: Some(person), ..self.clone() }.key(server);
             }

@@ -6,7 +6,7 @@ use amb_client::{SecretString, ServerUrl};
 use amb_dir::Layout;
 use anyhow::{Context, Result};
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::local;
 use crate::offices::CHIPSET_ROOT;
 use crate::saved::{self, SavedOffice};
@@ -50,7 +50,7 @@ impl OfficeArgs {
             // A record that does not parse is ignored.
             self.server = local::running().and_then(|record| record.server().ok());
             if self.server.is_some() {
-                self.origin = Origin::Local;
+                self.origin = OfficeOrigin::Local;
             }
         }
         Ok(())
@@ -65,7 +65,7 @@ impl OfficeArgs {
             self.layout = place.layout.map(|layout| layout.parse::<Layout>()).transpose()?;
         }
         if self.is_placed() {
-            self.origin = Origin::Saved;
+            self.origin = OfficeOrigin::Saved;
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl OfficeArgs {
     /// The office that was named by a flag, the environment or the profile, for people.
     pub(crate) fn place_said(&self) -> Option<String> {
         match (&self.server, &self.dir) {
-            (Some(server), _) if self.origin != Origin::Local => Some(server.to_string()),
+            (Some(server), _) if self.origin != OfficeOrigin::Local => Some(server.to_string()),
             (None, Some(dir)) => Some(dir.display().to_string()),
             _ => None,
         }

@@ -28,7 +28,7 @@ const LONGEST_NAME: usize = 64;
 /// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Profile {
+pub(crate) struct ProfileFile {
     dir: Option<PathBuf>,
     layout: Option<String>,
     server: Option<String>,
@@ -65,7 +65,7 @@ impl SavedOffice {
     }
 }
 
-impl Profile {
+impl ProfileFile {
     /// A saved office by its name. `local` is the one that runs here, if any.
     pub(crate) fn office(&self, name: &str) -> Result<SavedOffice> {
         if name == LOCAL {
@@ -117,9 +117,9 @@ fn path() -> Result<PathBuf> {
 }
 
 /// The profile; an empty one where there is none.
-pub(crate) fn read() -> Result<Profile> {
+pub(crate) fn read() -> Result<ProfileFile> {
     // Without a home directory there is no profile, which is no error.
-    let Ok(path) = path() else { return Ok(Profile::default()) };
+    let Ok(path) = path() else { return Ok(ProfileFile::default()) };
     let parsed = text(durable::read(&path)?).and_then(|text| Ok(toml::from_str(&text)?));
     parsed.with_context(|| path.display().to_string())
 }
@@ -186,16 +186,16 @@ mod tests {
 
     #[test]
     fn a_profile_from_before_names_its_office_without_a_name() {
-        let profile: Profile = toml::from_str("server = \"http://h:1\"\nas = \"ann\"").unwrap();
+        let profile: ProfileFile = toml::from_str("server = \"http://h:1\"\nas = \"ann\"").unwrap();
         assert_eq!(profile.chosen().unwrap().server.as_deref(), Some("http://h:1"));
-        let both: Profile = toml::from_str("server = \"http://h:1\"\ndir = \"/m\"").unwrap();
+        let both: ProfileFile = toml::from_str("server = \"http://h:1\"\ndir = \"/m\"").unwrap();
         assert_eq!(both.chosen().unwrap().shown(), "/m", "of the two the directory");
     }
 
     #[test]
     fn the_chosen_office_goes_before_the_one_without_a_name() {
         let text = "server = \"http://h:1\"\noffice = \"work\"\n[offices.work]\nserver = \"http://w:2\"\nas = \"ben\"";
-        let profile: Profile = toml::from_str(text).unwrap();
+        let profile: ProfileFile = toml::from_str(text).unwrap();
         let place = profile.chosen().unwrap();
         assert_eq!((place.shown().as_str(), place.me.unwrap().as_str()), ("http://w:2", "ben"));
         assert!(profile.unknown("wrok").contains("did you mean \"work\"?"));

@@ -30,7 +30,7 @@ pub(crate) struct Typing {
     before: Termios,
     /// Told when the program goes on after Ctrl-Z; the shell has used the terminal meanwhile.
     resumed: tokio::signal::unix::Signal,
-    keys: Keys,
+    keys: LineEditor,
     /// Whether the prompt is on the screen.
     is_drawn: bool,
 }
@@ -44,7 +44,7 @@ impl Typing {
         let before = tcgetattr(io::stdin()).ok()?;
         let resumed = tokio::signal::unix::signal(SignalKind::from_raw(Signal::CONT.as_raw())).ok()?;
         let typing =
-            Self { output, stdin: tokio::io::stdin(), before, resumed, keys: Keys::default(), is_drawn: false };
+            Self { output, stdin: tokio::io::stdin(), before, resumed, keys: LineEditor::default(), is_drawn: false };
         typing.take_over().ok()?;
         Some(typing)
     }
@@ -63,12 +63,12 @@ impl Typing {
                 self.prompt();
             }
             match self.keys.done.pop_front() {
-                Some(Done::Line(line)) => {
+                Some(TypedLine::Line(line)) => {
                     self.output.raw("\n");
                     self.is_drawn = false;
                     return Ok(Some(line));
                 }
-                Some(Done::End) => return Ok(None),
+                Some(TypedLine::End) => return Ok(None),
                 None => {}
             }
             let count = tokio::select! {
@@ -119,7 +119,7 @@ impl Typing {
     /// The line that is on the screen: the first one that is finished and not yet taken, else the unfinished one.
     fn shown(&self) -> &str {
         match self.keys.done.front() {
-            Some(Done::Line(line)) => line,
+            Some(TypedLine::Line(line)) => line,
             _ => &self.keys.line,
         }
     }
@@ -149,17 +149,17 @@ impl Drop for Typing {
 }
 
 #[derive(Debug, PartialEq)]
-enum Done {
+enum TypedLine {
     Line(String),
     End,
 }
 
 /// What keys make of a line.
 #[derive(Debug, Default)]
-struct Keys {
+struct LineEditor {
     line: String,
     /// Finished and not yet taken: a paste has many lines.
-    done: VecDeque<Done>,
+    done: VecDeque<TypedLine>,
     /// Bytes of a character that is not whole yet.
     partial: Vec<u8>,
     sequence: Sequence,
@@ -177,7 +177,7 @@ enum Sequence {
     Last,
 }
 
-impl Keys {
+impl LineEditor {
     fn take(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.take_one(*byte));
     }
@@ -190,12 +190,12 @@ impl Keys {
             (Sequence::Control, b'@'..=b'~') => self.sequence = Sequence::None,
             (Sequence::Control, _) => {}
             (Sequence::None, 0x1b) => self.sequence = Sequence::Escape,
-            (Sequence::None, b'\n' | b'\r') => self.done.push_back(Done::Line(std::mem::take(&mut self.line))),
+            (Sequence::None, b'\n' | b'\r') => self.done.push_back(TypedLine::Line(std::mem::take(&mut self.line))),
             (Sequence::None, 0x7f | 0x08) => drop(self.line.pop()),
             // Ctrl-U, Ctrl-W and Ctrl-D.
             (Sequence::None, 0x15) => self.line.clear(),
             (Sequence::None, 0x17) => self.line.truncate(self.line.trim_end().rfind(' ').map_or(0, |space| space + 1)),
-            (Sequence::None, 0x04) if self.line.is_empty() => self.done.push_back(Done::End),
+            (Sequence::None, 0x04) if self.line.is_empty() => self.done.push_back(TypedLine::End),
             (Sequence::None, b'\t') => self.push(' '),
             (Sequence::None, 0x00..=0x1f) => {}
             (Sequence::None, _) => {
@@ -221,8 +221,8 @@ impl Keys {
 mod tests {
     use super::*;
 
-    fn typed(text: &[u8]) -> (Vec<Done>, String) {
-        let mut keys = Keys::default();
+    fn typed(text: &[u8]) -> (Vec<TypedLine>, String) {
+        let mut keys = LineEditor::default();
         // One byte at a time, as a slow connection brings them.
         text.iter().for_each(|byte| keys.take(&[*byte]));
         (keys.done.into_iter().collect(), keys.line)
@@ -230,12 +230,12 @@ mod tests {
 
     #[test]
     fn keys_make_lines() {
-        assert_eq!(typed(b"hello\nyou"), (vec![Done::Line("hello".into())], "you".into()));
+        assert_eq!(typed(b"hello\nyou"), (vec![TypedLine::Line("hello".into())], "you".into()));
         assert_eq!(typed("z\u{fc}ri\u{1f600}\x7f".as_bytes()).1, "z\u{fc}ri");
         assert_eq!(typed(b"one two  \x17").1, "one ");
         assert_eq!(typed(b"one\x17\x17").1, "");
         assert_eq!(typed(b"one two\x15three").1, "three");
-        assert_eq!(typed(b"a\x04\x7f\x04"), (vec![Done::End], String::new()), "Ctrl-D ends an empty line only");
+        assert_eq!(typed(b"a\x04\x7f\x04"), (vec![TypedLine::End], String::new()), "Ctrl-D ends an empty line only");
         assert_eq!(typed(b"\x7f\x08").1, "");
     }
 

@@ -18,7 +18,7 @@ const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d
 
 /// Which sessions of an agent are woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Which {
+pub(crate) enum WakeScope {
     /// The most recently active one
     #[default]
     One,
@@ -34,7 +34,7 @@ pub(crate) struct WakeArgs {
     no_wake: bool,
     /// Which sessions of the agent are woken
     #[arg(long, value_enum, default_value_t)]
-    wake: Which,
+    wake: WakeScope,
     /// When to wake again while mail stays unread: spans, each after the one before; then it is given up
     #[arg(long, value_name = "SPANS", default_value = "1m,5m,30m")]
     wake_again: String,
@@ -58,7 +58,7 @@ impl WakeArgs {
         Ok(Some(WakeOptions {
             root,
             limits: Limits { again, ..Limits::default() },
-            all: self.wake == Which::All,
+            all: self.wake == WakeScope::All,
             claude: claude(),
             qwen: qwen(),
             codex: codex_program(),

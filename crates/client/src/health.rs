@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a server is. Needs no key.
 #[derive(Debug, Clone)]
-pub struct Health {
+pub struct ServerHealth {
     /// Its version.
     pub version: Option<String>,
     /// Why it takes no mail now, where it does not.
@@ -33,7 +33,7 @@ struct Answer {
 }
 
 /// Asks a server how it is. An error says that nothing is there, or something else than an office.
-pub async fn health(server: &ServerUrl) -> Result<Health, OfficeError> {
+pub async fn health(server: &ServerUrl) -> Result<ServerHealth, OfficeError> {
     let http = Http::new(server.clone(), None)?;
     let began = Instant::now();
     let answer = http.look(&http.get(&["health"]), PATIENCE).await?;
@@ -43,11 +43,11 @@ pub async fn health(server: &ServerUrl) -> Result<Health, OfficeError> {
     if let Ok(Answer { status: said, version }) = serde_json::from_slice(&body)
         && said == "ok"
     {
-        return Ok(Health { version: Some(version), problem: None, clock, took });
+        return Ok(ServerHealth { version: Some(version), problem: None, clock, took });
     }
     let error = problem(status, None, &body);
     if error.code() == Code::Unavailable {
-        return Ok(Health { version: None, problem: Some(error.detail().to_owned()), clock, took });
+        return Ok(ServerHealth { version: None, problem: Some(error.detail().to_owned()), clock, took });
     }
     let detail = format!("what listens at {server} is no office (it answered {status}); is the address right?");
     Err(OfficeError::new(Code::Unavailable, detail))

@@ -29,11 +29,11 @@ mod registration;
 mod socket;
 mod url;
 
-pub use health::{Health, health};
+pub use health::{ServerHealth, health};
 pub use mailbox::Client;
-pub use registration::{Registered, claim_person, register};
+pub use registration::{RegisteredAgent, claim_person, register};
 pub use secrecy::{ExposeSecret, SecretString};
-pub use socket::Follower;
+pub use socket::EventFollower;
 pub use url::ServerUrl;
 
 /// Installs ring as the process's rustls provider, once. [`Client`] does so itself; call this before using reqwest or a

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::http::Http;
 use crate::pages::DeliveredPages;
-use crate::socket::Follower;
+use crate::socket::EventFollower;
 use crate::url::ServerUrl;
 
 /// How long one request for events waits at the server: well below the timeout of a call.
@@ -49,9 +49,9 @@ impl Client {
 
     /// Follows the log from a cursor on a WebSocket. `events` is a separate request each time, so that several readers
     /// can be at several cursors.
-    pub fn follow(&self, since: Cursor) -> Result<Follower> {
+    pub fn follow(&self, since: Cursor) -> Result<EventFollower> {
         let key = self.http.key().cloned().ok_or_else(|| OfficeError::invalid("following needs a key"))?;
-        Ok(Follower::start(self.http.server(), key, since))
+        Ok(EventFollower::start(self.http.server(), key, since))
     }
 }
 

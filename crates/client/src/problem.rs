@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
-struct Problem {
+struct ProblemDocument {
     /// Codes that only the server has are mapped by the status.
     #[serde(default)]
     code: Option<String>,
@@ -17,7 +17,7 @@ struct Problem {
 
 /// The error of a response that is no success.
 pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> OfficeError {
-    let problem: Option<Problem> = serde_json::from_slice(body).ok();
+    let problem: Option<ProblemDocument> = serde_json::from_slice(body).ok();
     let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
     let known = |code: String| serde_json::from_value::<Code>(code.into()).ok();
     let code = code.and_then(known).unwrap_or_else(|| code_of(status));

@@ -9,7 +9,7 @@ use crate::url::ServerUrl;
 
 /// A new agent and its key, which the server shows once.
 #[derive(Debug, Deserialize)]
-pub struct Registered {
+pub struct RegisteredAgent {
     /// The agent's id at the server.
     pub id: String,
     /// The name it was registered under.
@@ -22,7 +22,7 @@ pub struct Registered {
 }
 
 #[derive(Serialize)]
-struct NewAgent<'a> {
+struct RegisterRequest<'a> {
     name: &'a AgentName,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_contact: Option<String>,
@@ -43,9 +43,9 @@ pub async fn register(
     owner_contact: Option<String>,
     registration_token: Option<&str>,
     household_token: Option<&str>,
-) -> Result<Registered, OfficeError> {
+) -> Result<RegisteredAgent, OfficeError> {
     let http = Http::new(server.clone(), None)?;
-    let body = NewAgent { name, owner_contact, card, registration_token, household_token };
+    let body = RegisterRequest { name, owner_contact, card, registration_token, household_token };
     http.ask(http.post(&["agents", "register"], &body)?).await
 }
 
@@ -54,7 +54,7 @@ pub async fn claim_person(
     server: &ServerUrl,
     name: &AgentName,
     owner_token: &SecretString,
-) -> Result<Registered, OfficeError> {
+) -> Result<RegisteredAgent, OfficeError> {
     let http = Http::new(server.clone(), None)?;
     let call = http.post(&["household", "person"], &serde_json::json!({ "name": name }))?;
     http.ask(call.with_household_token(owner_token.clone())).await

@@ -16,7 +16,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::url::ServerUrl;
 
-type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
+type ClientSocket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
 /// Interval of pings.
 const PING: Duration = Duration::from_secs(25);
@@ -30,12 +30,12 @@ const BAD_KEY: u16 = 4001;
 
 /// Follows an agent's log from a cursor until it is dropped.
 #[derive(Debug)]
-pub struct Follower {
+pub struct EventFollower {
     entries: mpsc::Receiver<Result<Entry, OfficeError>>,
     task: JoinHandle<()>,
 }
 
-impl Follower {
+impl EventFollower {
     pub(crate) fn start(server: &ServerUrl, key: SecretString, since: Cursor) -> Self {
         crate::use_ring();
         let (sender, entries) = mpsc::channel(AHEAD);
@@ -49,14 +49,14 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for EventFollower {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// How a connection ended.
-enum Ended {
+enum Disconnect {
     /// Try again.
     Lost(String),
     /// The server will never let this key in.
@@ -78,13 +78,13 @@ async fn follow(
             Err(ended) => ended,
         };
         match ended {
-            Ended::Unwanted => return,
-            Ended::Refused(error) => {
+            Disconnect::Unwanted => return,
+            Disconnect::Refused(error) => {
                 // The receiver may be gone.
                 let _ = entries.send(Err(error)).await;
                 return;
             }
-            Ended::Lost(why) => {
+            Disconnect::Lost(why) => {
                 let wait = backoff.pause();
                 tracing::debug!(%server, why, ?wait, "WebSocket lost; reconnecting from its cursor");
                 tokio::select! {
@@ -96,31 +96,31 @@ async fn follow(
     }
 }
 
-async fn connect(server: &ServerUrl, key: &SecretString, since: &Cursor) -> Result<Socket, Ended> {
+async fn connect(server: &ServerUrl, key: &SecretString, since: &Cursor) -> Result<ClientSocket, Disconnect> {
     let mut url = server.socket();
     url.query_pairs_mut().append_pair("since", since.as_str());
-    let mut request = url.as_str().into_client_request().map_err(|error| Ended::Lost(error.to_string()))?;
+    let mut request = url.as_str().into_client_request().map_err(|error| Disconnect::Lost(error.to_string()))?;
     let mut value = HeaderValue::from_str(key.expose_secret()).map_err(|_| refused())?;
     value.set_sensitive(true);
     request.headers_mut().insert("x-api-key", value);
     match timeout(CONNECT_TIMEOUT, connect_async(request)).await {
-        Err(_) => Err(Ended::Lost("no answer".into())),
+        Err(_) => Err(Disconnect::Lost("no answer".into())),
         Ok(Err(tungstenite::Error::Http(answer))) if answer.status() == 401 => Err(refused()),
-        Ok(Err(error)) => Err(Ended::Lost(error.to_string())),
+        Ok(Err(error)) => Err(Disconnect::Lost(error.to_string())),
         Ok(Ok((socket, _))) => Ok(socket),
     }
 }
 
-fn refused() -> Ended {
-    Ended::Refused(OfficeError::new(Code::Unauthorized, "the server does not know this API key"))
+fn refused() -> Disconnect {
+    Disconnect::Refused(OfficeError::new(Code::Unauthorized, "the server does not know this API key"))
 }
 
 async fn read(
-    mut socket: Socket,
+    mut socket: ClientSocket,
     since: &mut Cursor,
     entries: &mpsc::Sender<Result<Entry, OfficeError>>,
     backoff: &mut Backoff,
-) -> Ended {
+) -> Disconnect {
     let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
     let mut heard = Instant::now();
     loop {
@@ -128,16 +128,16 @@ async fn read(
             frame = socket.next() => frame,
             _ = ping.tick() => {
                 if heard.elapsed() > SILENCE {
-                    return Ended::Lost("silence".into());
+                    return Disconnect::Lost("silence".into());
                 }
                 if let Err(error) = socket.send(Message::text(r#"{"type":"ping"}"#)).await {
-                    return Ended::Lost(error.to_string());
+                    return Disconnect::Lost(error.to_string());
                 }
                 continue;
             }
             () = entries.closed() => {
                 let _ = socket.close(None).await;
-                return Ended::Unwanted;
+                return Disconnect::Unwanted;
             }
         };
         heard = Instant::now();
@@ -146,7 +146,7 @@ async fn read(
                 let Some(entry) = entry(&text) else { continue };
                 let cursor = entry.cursor.clone();
                 if entries.send(Ok(entry)).await.is_err() {
-                    return Ended::Unwanted;
+                    return Disconnect::Unwanted;
                 }
                 *since = cursor;
                 // Only a received entry counts as a success.
@@ -154,11 +154,11 @@ async fn read(
             }
             Some(Ok(Message::Close(Some(close)))) if u16::from(close.code) == BAD_KEY => return refused(),
             Some(Ok(Message::Close(close))) => {
-                return Ended::Lost(close.map_or("closed".into(), |close| close.reason.to_string()));
+                return Disconnect::Lost(close.map_or("closed".into(), |close| close.reason.to_string()));
             }
             Some(Ok(_)) => {}
-            Some(Err(error)) => return Ended::Lost(error.to_string()),
-            None => return Ended::Lost("closed".into()),
+            Some(Err(error)) => return Disconnect::Lost(error.to_string()),
+            None => return Disconnect::Lost("closed".into()),
         }
     }
 }

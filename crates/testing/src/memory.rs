@@ -31,7 +31,7 @@ use amb_core::wake::WakeReport;
 /// An office whose messages are gone when the process ends.
 #[derive(Debug)]
 pub struct MemoryOffice {
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     /// Counts changes, so that a waiting reader knows when to read again.
     grown: watch::Sender<u64>,
     /// Whether agents must connect before they write, as on a server; otherwise only `allow_from` decides, as in a directory.
@@ -39,13 +39,13 @@ pub struct MemoryOffice {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    agents: BTreeMap<AgentName, Registered>,
-    mail: Vec<Stored>,
-    sessions: HashMap<SessionId, Session>,
+struct MemoryState {
+    agents: BTreeMap<AgentName, MemoryAgent>,
+    mail: Vec<MemoryMessage>,
+    sessions: HashMap<SessionId, MemorySession>,
     tasks: BTreeMap<TaskId, Task>,
     logs: HashMap<AgentName, Vec<Event>>,
-    connections: Vec<connections::Link>,
+    connections: Vec<connections::MemoryConnection>,
     sent: HashMap<(AgentName, String), (Draft, Sent)>,
     /// By owner and key.
     transcripts: HashMap<(AgentName, TranscriptKey), Vec<Line>>,
@@ -53,7 +53,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Registered {
+struct MemoryAgent {
     card: Card,
     status: Status,
     last_seen: Timestamp,
@@ -61,13 +61,13 @@ struct Registered {
 }
 
 #[derive(Debug)]
-struct Session {
+struct MemorySession {
     subject: String,
     members: [AgentName; 2],
 }
 
 #[derive(Debug)]
-struct Stored {
+struct MemoryMessage {
     message: Message,
     /// Whether it was delivered to its recipient. If not, only its sender sees it.
     delivered: bool,
@@ -90,7 +90,7 @@ impl MemoryOffice {
     /// The mailbox of `name`, registered with the default card if it is new.
     pub fn mailbox(self: &Arc<Self>, name: AgentName) -> MemoryMailbox {
         let now = Timestamp::now();
-        self.lock().agents.entry(name.clone()).or_insert_with(|| Registered {
+        self.lock().agents.entry(name.clone()).or_insert_with(|| MemoryAgent {
             card: Card::default(),
             status: Status::Idle,
             last_seen: now,
@@ -104,7 +104,7 @@ impl MemoryOffice {
         self.lock().wake_reports.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock()
     }
 
@@ -114,8 +114,8 @@ impl MemoryOffice {
     }
 }
 
-impl State {
-    fn agent(&self, name: &AgentName) -> Result<&Registered, OfficeError> {
+impl MemoryState {
+    fn agent(&self, name: &AgentName) -> Result<&MemoryAgent, OfficeError> {
         let known = self.agents.keys().map(AgentName::as_str);
         self.agents.get(name).ok_or_else(|| OfficeError::not_found(unknown_agent(name.as_str(), known)))
     }
@@ -125,7 +125,7 @@ impl State {
         self.tasks.values().filter(mine).map(|task| task.id.clone()).collect()
     }
 
-    fn entry(&self, name: &AgentName, agent: &Registered, now: Timestamp) -> AgentEntry {
+    fn entry(&self, name: &AgentName, agent: &MemoryAgent, now: Timestamp) -> AgentEntry {
         let tasks = self.current_tasks(name);
         AgentEntry {
             name: name.clone(),

@@ -6,7 +6,7 @@ use amb_core::AgentName;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::{Format, Item, Setting};
+use super::{ConfigValue, Format, Setting};
 
 /// A client that can get a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -166,20 +166,21 @@ impl InitClient {
             InitClient::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
             _ => {}
         }
-        let mut server = vec![("command", Item::text(&account.command)), ("args", Item::Texts(arguments(account)))];
+        let mut server =
+            vec![("command", ConfigValue::text(&account.command)), ("args", ConfigValue::Texts(arguments(account)))];
         if !account.environment.is_empty() {
-            let variables = account.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
-            server.push(("env", Item::Table(variables)));
+            let variables = account.environment.iter().map(|(name, value)| (*name, ConfigValue::text(value))).collect();
+            server.push(("env", ConfigValue::Table(variables)));
         }
         if self == InitClient::Nanobot {
             // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
-            server.push(("toolTimeout", Item::Whole(60)));
+            server.push(("toolTimeout", ConfigValue::Whole(60)));
         }
-        let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, account)));
+        let mut entry = Setting::new(&self.path(name), ConfigValue::Table(self.shaped(server, account)));
         // So that a woken agent is not stopped by a permission prompt. The user's own choice stays.
         entry.defaults = match self {
-            InitClient::Codex => vec![("default_tools_approval_mode", Item::text("approve"))],
-            InitClient::Gemini | InitClient::Qwen => vec![("trust", Item::Flag(true))],
+            InitClient::Codex => vec![("default_tools_approval_mode", ConfigValue::text("approve"))],
+            InitClient::Gemini | InitClient::Qwen => vec![("trust", ConfigValue::Flag(true))],
             _ => Vec::new(),
         };
         let mut settings = vec![entry];
@@ -187,8 +188,10 @@ impl InitClient {
             settings.push(channel(account));
         }
         if bridge {
-            settings
-                .push(Setting::new(&["gateway", "http", "endpoints", "chatCompletions", "enabled"], Item::Flag(true)));
+            settings.push(Setting::new(
+                &["gateway", "http", "endpoints", "chatCompletions", "enabled"],
+                ConfigValue::Flag(true),
+            ));
         }
         Ok(settings)
     }
@@ -196,19 +199,24 @@ impl InitClient {
 
 impl InitClient {
     /// The server in the client's own form.
-    fn shaped(self, server: Vec<(&'static str, Item)>, account: &ClientAccount) -> Vec<(&'static str, Item)> {
-        let kind = |kind: &str| ("type", Item::text(kind));
+    fn shaped(
+        self,
+        server: Vec<(&'static str, ConfigValue)>,
+        account: &ClientAccount,
+    ) -> Vec<(&'static str, ConfigValue)> {
+        let kind = |kind: &str| ("type", ConfigValue::text(kind));
         match self {
             InitClient::Opencode => {
                 let words = std::iter::once(account.command.clone()).chain(arguments(account)).collect();
-                let mut shaped = vec![kind("local"), ("command", Item::Texts(words)), ("enabled", Item::Flag(true))];
+                let mut shaped =
+                    vec![kind("local"), ("command", ConfigValue::Texts(words)), ("enabled", ConfigValue::Flag(true))];
                 let variables = server.into_iter().find(|(key, _)| *key == "env");
                 shaped.extend(variables.map(|(_, variables)| ("environment", variables)));
                 shaped
             }
             InitClient::Vscode => std::iter::once(kind("stdio")).chain(server).collect(),
             InitClient::Copilot => {
-                let tools = ("tools", Item::Texts(vec!["*".into()]));
+                let tools = ("tools", ConfigValue::Texts(vec!["*".into()]));
                 std::iter::once(kind("local")).chain(server).chain([tools]).collect()
             }
             _ => server,
@@ -249,17 +257,21 @@ pub(super) fn office(account: &ClientAccount) -> Vec<String> {
 /// channel finds it where `amb` stores it.
 fn channel(account: &ClientAccount) -> Setting {
     let office = match (&account.directory, &account.server) {
-        (None, Some(server)) => ("serverUrl", Item::text(server)),
+        (None, Some(server)) => ("serverUrl", ConfigValue::text(server)),
         (directory, _) => {
             let directory = directory.as_deref().unwrap_or(Path::new("~/.nanobot/mailboxes"));
-            ("mailboxesRoot", Item::text(directory.display().to_string()))
+            ("mailboxesRoot", ConfigValue::text(directory.display().to_string()))
         }
     };
     let mut channel = Setting::new(
         &["channels", "mailbox"],
-        Item::Table(vec![("enabled", Item::Flag(true)), ("agentId", Item::text(account.me.as_str())), office]),
+        ConfigValue::Table(vec![
+            ("enabled", ConfigValue::Flag(true)),
+            ("agentId", ConfigValue::text(account.me.as_str())),
+            office,
+        ]),
     );
-    channel.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
+    channel.defaults = vec![("allowFrom", ConfigValue::Texts(vec!["*".into()]))];
     channel
 }
 

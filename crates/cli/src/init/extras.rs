@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::office;
-use super::{ClientAccount, EntryMark, Format, InitClient, Item, Places, Scope, Setting};
+use super::{ClientAccount, ConfigValue, EntryMark, Format, InitClient, Places, Scope, Setting};
 
 /// How to use a mailbox, for models. The one source of the skill, and of the sections in AGENTS.md and GEMINI.md.
 pub(crate) const SKILL: &str = include_str!("skill.md");
@@ -49,7 +49,7 @@ impl InitClient {
                 // It loads tools of servers on demand, except for those that are listed here.
                 let visible = ALWAYS_LOADED.iter().map(|tool| {
                     let tool = format!("mcp__{name}__{tool}");
-                    Setting::entry(&["tools", "visible"], Item::text(&tool), format!("\"{tool}\""))
+                    Setting::entry(&["tools", "visible"], ConfigValue::text(&tool), format!("\"{tool}\""))
                 });
                 // Its socket wakes it; hooks are for where that is switched off.
                 let hooks = if hooks.are_written(false) { self.hooks(account) } else { Vec::new() };
@@ -58,7 +58,7 @@ impl InitClient {
             InitClient::Zed => {
                 let rules = TOOLS.iter().map(|tool| {
                     let rule = format!("mcp:{name}:{tool}");
-                    Setting::new(&["agent", "tool_permissions", "tools", &rule, "default"], Item::text("allow"))
+                    Setting::new(&["agent", "tool_permissions", "tools", &rule, "default"], ConfigValue::text("allow"))
                 });
                 rules.collect()
             }
@@ -79,7 +79,7 @@ impl InitClient {
         let at = |user: PathBuf, own: &str| if scope == Scope::User { user } else { project.join(own) };
         let json = |path: PathBuf, settings| Extra { path, format: Format::Json, settings };
         let told = |path: PathBuf| {
-            let settings = vec![Setting::new(&[], Item::text(SKILL))];
+            let settings = vec![Setting::new(&[], ConfigValue::text(SKILL))];
             Extra { path, format: Format::Section, settings }
         };
         let is_hooked = |usually: bool| hooks.are_written(usually);
@@ -92,7 +92,7 @@ impl InitClient {
                     true => "mcp__plugin_agent-mailbox_mailbox".to_owned(),
                     false => format!("mcp__{name}"),
                 };
-                let allow = Setting::entry(&["permissions", "allow"], Item::text(&rule), format!("\"{rule}\""));
+                let allow = Setting::entry(&["permissions", "allow"], ConfigValue::text(&rule), format!("\"{rule}\""));
                 let mut settings = vec![allow];
                 // The session's own socket wakes it; hooks are for where that is switched off.
                 if is_hooked(false) && !account.has_plugin {
@@ -110,7 +110,7 @@ impl InitClient {
             InitClient::Gemini => all.push(told(at(home.join(".gemini/GEMINI.md"), "GEMINI.md"))),
             InitClient::Cursor => {
                 let rule = format!("{name}:*");
-                let mut allow = Setting::entry(&["mcpAllowlist"], Item::text(&rule), format!("\"{rule}\""));
+                let mut allow = Setting::entry(&["mcpAllowlist"], ConfigValue::text(&rule), format!("\"{rule}\""));
                 // A list there replaces the one in Cursor's own settings, so it is not created.
                 allow.entry = allow.entry.map(|mark| EntryMark { only_if_there: true, ..mark });
                 all.push(json(at(home.join(".cursor/permissions.json"), ".cursor/permissions.json"), vec![allow]));
@@ -124,7 +124,7 @@ impl InitClient {
             }
             InitClient::Opencode => {
                 let place = at(places.config_home.join("opencode/plugins/amb.js"), ".opencode/plugins/amb.js");
-                let settings = vec![Setting::new(&[], Item::text(opencode(account)))];
+                let settings = vec![Setting::new(&[], ConfigValue::text(opencode(account)))];
                 all.push(Extra { path: place, format: Format::Script, settings });
             }
             _ => {}
@@ -172,38 +172,42 @@ impl InitClient {
             _ => return Vec::new(),
         };
         let is_versioned = matches!(self, InitClient::Cursor | InitClient::Copilot);
-        let version = is_versioned.then(|| Setting::new(&["version"], Item::Whole(1)));
+        let version = is_versioned.then(|| Setting::new(&["version"], ConfigValue::Whole(1)));
         let hooks = events.iter().map(|(event, ours)| {
             let mark = format!("hook {client} {ours}");
-            let command = Item::text(format!("{} {mark}", shell(account)));
+            let command = ConfigValue::text(format!("{} {mark}", shell(account)));
             Setting::entry(&["hooks", event], self.hook(command, ours), mark)
         });
         version.into_iter().chain(hooks).collect()
     }
 
-    fn hook(self, command: Item, event: &str) -> Item {
-        let kind = ("type", Item::text("command"));
+    fn hook(self, command: ConfigValue, event: &str) -> ConfigValue {
+        let kind = ("type", ConfigValue::text("command"));
         match self {
             InitClient::Cursor if event == "stop" => {
-                Item::Table(vec![("command", command), ("loop_limit", Item::Whole(5))])
+                ConfigValue::Table(vec![("command", command), ("loop_limit", ConfigValue::Whole(5))])
             }
-            InitClient::Cursor => Item::Table(vec![("command", command)]),
+            InitClient::Cursor => ConfigValue::Table(vec![("command", command)]),
             InitClient::Copilot => {
-                Item::Table(vec![kind, ("bash", command), ("timeoutSec", Item::Whole(HOOK_SECONDS))])
+                ConfigValue::Table(vec![kind, ("bash", command), ("timeoutSec", ConfigValue::Whole(HOOK_SECONDS))])
             }
             // Gemini uses milliseconds.
-            InitClient::Gemini => Item::Table(vec![(
+            InitClient::Gemini => ConfigValue::Table(vec![(
                 "hooks",
-                Item::List(vec![Item::Table(vec![
-                    ("name", Item::text("agent-mailbox")),
+                ConfigValue::List(vec![ConfigValue::Table(vec![
+                    ("name", ConfigValue::text("agent-mailbox")),
                     kind,
                     ("command", command),
-                    ("timeout", Item::Whole(HOOK_SECONDS * 1000)),
+                    ("timeout", ConfigValue::Whole(HOOK_SECONDS * 1000)),
                 ])]),
             )]),
-            _ => Item::Table(vec![(
+            _ => ConfigValue::Table(vec![(
                 "hooks",
-                Item::List(vec![Item::Table(vec![kind, ("command", command), ("timeout", Item::Whole(HOOK_SECONDS))])]),
+                ConfigValue::List(vec![ConfigValue::Table(vec![
+                    kind,
+                    ("command", command),
+                    ("timeout", ConfigValue::Whole(HOOK_SECONDS)),
+                ])]),
             )]),
         }
     }

@@ -141,10 +141,10 @@ fn read(path: &Path) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::Item;
+    use crate::init::ConfigValue;
 
     fn settings(name: &str) -> Vec<Setting> {
-        vec![Setting::new(&["mcpServers", "mailbox"], Item::Table(vec![("command", Item::text(name))]))]
+        vec![Setting::new(&["mcpServers", "mailbox"], ConfigValue::Table(vec![("command", ConfigValue::text(name))]))]
     }
 
     fn open(directory: &Path) -> ConfigFile {

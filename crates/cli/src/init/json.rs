@@ -5,7 +5,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
-use super::{EntryMark, Item, PROGRAM, Setting};
+use super::{ConfigValue, EntryMark, PROGRAM, Setting};
 
 fn parse(text: &str) -> Result<CstRootNode> {
     CstRootNode::parse(text, &ParseOptions::default()).context("the file is not JSON; mend it first")
@@ -125,10 +125,10 @@ pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &En
 }
 
 /// The value to write: with those defaults whose fields are missing.
-fn complete(setting: &Setting, there: Option<&Value>) -> Item {
-    let Item::Table(fields) = &setting.value else { return setting.value.clone() };
-    let missing = |(key, _): &&(&str, Item)| there.is_none_or(|there| there.get(key).is_none());
-    Item::Table(fields.iter().chain(setting.defaults.iter().filter(missing)).cloned().collect())
+fn complete(setting: &Setting, there: Option<&Value>) -> ConfigValue {
+    let ConfigValue::Table(fields) = &setting.value else { return setting.value.clone() };
+    let missing = |(key, _): &&(&str, ConfigValue)| there.is_none_or(|there| there.get(key).is_none());
+    ConfigValue::Table(fields.iter().chain(setting.defaults.iter().filter(missing)).cloned().collect())
 }
 
 /// Whether everything wanted is there. There may be more.
@@ -141,12 +141,12 @@ fn contains(there: &Value, wanted: &Value) -> bool {
     }
 }
 
-fn put(object: &CstObject, key: &str, wanted: &Item) {
+fn put(object: &CstObject, key: &str, wanted: &ConfigValue) {
     match (object.get(key), wanted) {
         (None, _) => {
             object.append(key, wanted.to_cst());
         }
-        (Some(property), Item::Table(fields)) => match property.object_value() {
+        (Some(property), ConfigValue::Table(fields)) => match property.object_value() {
             Some(inner) => fields.iter().for_each(|(key, item)| put(&inner, key, item)),
             None => property.set_value(wanted.to_cst()),
         },
@@ -218,7 +218,8 @@ mod tests {
 
     fn mailbox(args: &[&str]) -> Setting {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let server = Item::Table(vec![("command", Item::text("amb")), ("args", Item::Texts(args))]);
+        let server =
+            ConfigValue::Table(vec![("command", ConfigValue::text("amb")), ("args", ConfigValue::Texts(args))]);
         Setting::new(&["mcpServers", "mailbox"], server)
     }
 
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn a_default_yields_to_what_is_there() {
         let mut setting = mailbox(&["mcp"]);
-        setting.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
+        setting.defaults = vec![("allowFrom", ConfigValue::Texts(vec!["*".into()]))];
         let fresh = data(&set("", &setting).unwrap()).unwrap();
         assert_eq!(fresh["mcpServers"]["mailbox"]["allowFrom"], serde_json::json!(["*"]));
         let chosen = "{\"mcpServers\": {\"mailbox\": {\"allowFrom\": [\"ann\"]}}}";
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn an_entry_joins_a_list_once_and_leaves_it_again() {
         let theirs = "{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls)\", // theirs\n    ]\n  }\n}\n";
-        let rule = Setting::entry(&["permissions", "allow"], Item::text("mcp__mailbox"), "\"mcp__mailbox\"");
+        let rule = Setting::entry(&["permissions", "allow"], ConfigValue::text("mcp__mailbox"), "\"mcp__mailbox\"");
         let text = set(theirs, &rule).unwrap();
         assert_eq!(data(&text).unwrap()["permissions"]["allow"], serde_json::json!(["Bash(ls)", "mcp__mailbox"]));
         assert!(text.contains("// theirs"), "{text}");
@@ -290,7 +291,7 @@ mod tests {
         let made = set("", &rule).unwrap();
         assert!(is_empty(&restore_entry(&made, "", &rule.path, &mark).unwrap()).unwrap());
         let hook = |command: &str| {
-            let value = Item::Table(vec![("command", Item::text(command))]);
+            let value = ConfigValue::Table(vec![("command", ConfigValue::text(command))]);
             Setting::entry(&["hooks", "Stop"], value, "hook claude stop")
         };
         let moved =

@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 
-use super::{Item, Setting};
+use super::{ConfigValue, Setting};
 
 /// The text in the first line by which our programs are recognised.
 const MARK: &str = "Written by `amb init";
 
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
-    let Item::Text(program) = &setting.value else { bail!("a program is a text") };
+    let ConfigValue::Text(program) = &setting.value else { bail!("a program is a text") };
     if !text.trim().is_empty() && !is_ours(text) {
         bail!("the file is there and was not written by amb; move it away first");
     }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn only_a_program_of_ours_is_replaced_or_removed() {
-        let setting = Setting::new(&[], Item::text("// Written by `amb init x`\nnew\n"));
+        let setting = Setting::new(&[], ConfigValue::text("// Written by `amb init x`\nnew\n"));
         assert_eq!(set("", &setting).unwrap(), "// Written by `amb init x`\nnew\n");
         assert!(set("// Written by `amb init x`\nold\n", &setting).unwrap().ends_with("new\n"));
         assert!(set("theirs\n", &setting).is_err());

@@ -2,14 +2,14 @@
 
 use anyhow::{Result, bail};
 
-use super::{Item, Setting};
+use super::{ConfigValue, Setting};
 
 const BEGIN: &str = "<!-- agent-mailbox: begin. Written by `amb init`; what is between these marks is replaced. -->";
 const END: &str = "<!-- agent-mailbox: end -->";
 
 /// Adds the section to the text: where it was, else at the end.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
-    let Item::Text(words) = &setting.value else { bail!("a section is a text") };
+    let ConfigValue::Text(words) = &setting.value else { bail!("a section is a text") };
     let section = format!("{BEGIN}\n{}\n{END}\n", words.trim_end());
     Ok(match find(text) {
         Some((start, end)) => format!("{}{section}{}", &text[..start], &text[end..]),
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_section_is_put_once_replaced_in_its_place_and_taken_out_again() {
-        let setting = |words: &str| Setting::new(&[], Item::text(words));
+        let setting = |words: &str| Setting::new(&[], ConfigValue::text(words));
         let theirs = "# Rules\n\nBe brief.\n";
         let once = set(theirs, &setting("mail")).unwrap();
         assert!(once.starts_with(theirs) && once.contains("\nmail\n"), "{once}");

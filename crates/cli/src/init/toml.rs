@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use toml_edit::{DocumentMut, TableLike};
 
-use super::{Item, Setting};
+use super::{ConfigValue, Setting};
 
 fn parse(text: &str) -> Result<DocumentMut> {
     text.parse::<DocumentMut>().context("the file is not TOML; mend it first")
@@ -40,12 +40,12 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
 }
 
 /// Sets the value; returns whether anything changed.
-fn put(table: &mut dyn TableLike, key: &str, wanted: &Item) -> bool {
+fn put(table: &mut dyn TableLike, key: &str, wanted: &ConfigValue) -> bool {
     let Some(there) = table.get_mut(key) else {
         table.insert(key, wanted.to_toml());
         return true;
     };
-    if let (Item::Table(fields), Some(inner)) = (wanted, there.as_table_like_mut()) {
+    if let (ConfigValue::Table(fields), Some(inner)) = (wanted, there.as_table_like_mut()) {
         // Not `any`, which would stop at the first change.
         return fields.iter().fold(false, |changed, (key, item)| put(inner, key, item) || changed);
     }
@@ -112,7 +112,8 @@ mod tests {
 
     fn mailbox(args: &[&str]) -> Setting {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let server = Item::Table(vec![("command", Item::text("amb")), ("args", Item::Texts(args))]);
+        let server =
+            ConfigValue::Table(vec![("command", ConfigValue::text("amb")), ("args", ConfigValue::Texts(args))]);
         Setting::new(&["mcp_servers", "mailbox"], server)
     }
 

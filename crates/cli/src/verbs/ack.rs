@@ -8,13 +8,13 @@ use crate::output::Output;
 /// Mark messages as handled; doing it twice is no error
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben ack 0199c0de-...")]
-pub(crate) struct Ack {
+pub(crate) struct AckCommand {
     /// The messages, or as much of the beginning of their ids as no other recent one has
     #[arg(required = true, value_name = "IDS")]
     ids: Vec<String>,
 }
 
-impl Ack {
+impl AckCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let mut ids = Vec::new();

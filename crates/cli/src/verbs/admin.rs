@@ -18,7 +18,7 @@ use crate::output::Output;
 Examples:
   amb admin key coder --database-url postgres://mailbox:secret@localhost/agent_mailbox
   amb admin advance-cursors --help")]
-pub(crate) struct Admin {
+pub(crate) struct AdminCommand {
     #[command(subcommand)]
     verb: AdminVerb,
 }
@@ -153,7 +153,7 @@ impl AdvanceCursors {
     }
 }
 
-impl Admin {
+impl AdminCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             AdminVerb::Key(verb) => verb.run(output).await,

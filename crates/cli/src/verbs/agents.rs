@@ -8,13 +8,13 @@ use crate::output::{ago, preview};
 /// List the agents you can write to, and whether they are there
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann agents")]
-pub(crate) struct Agents {
+pub(crate) struct AgentsCommand {
     /// Only those that are not offline
     #[arg(long)]
     online: bool,
 }
 
-impl Agents {
+impl AgentsCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut agents = office.open_to_look().await?.agents().await?;
         agents.retain(|agent| !self.online || agent.presence.status != amb_core::Status::Offline);

@@ -7,12 +7,12 @@ use crate::output::Output;
 /// Approve the request that has this code
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben approve XC-992")]
-pub(crate) struct Approve {
+pub(crate) struct ApproveCommand {
     /// The code, such as XC-992
     code: String,
 }
 
-impl Approve {
+impl ApproveCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let connected = office.open().await?.approve(&self.code).await?;
         if output.json {

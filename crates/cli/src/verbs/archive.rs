@@ -14,7 +14,7 @@ use crate::output::span;
 /// and is older than 24 hours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb archive --older-than 24h --keep-unread --dry-run")]
-pub(crate) struct Archive {
+pub(crate) struct ArchiveCommand {
     /// Only mail older than this
     #[arg(long, value_name = "AGE", default_value = "24h", value_parser = age)]
     older_than: std::time::Duration,
@@ -30,7 +30,7 @@ fn age(text: &str) -> Result<std::time::Duration, String> {
     span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "an age such as 90m, 24h or 7d".into())
 }
 
-impl Archive {
+impl ArchiveCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let directory = office.directory(amb_dir::DirOptions::default())?;
         let options = amb_dir::archive::ArchiveOptions {

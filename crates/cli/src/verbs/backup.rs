@@ -23,7 +23,7 @@ Examples:
   amb backup --database-url sqlite:/var/lib/amb/mailbox.db --force latest.db
 
 With PostgreSQL: pg_dump --format=custom --file=FILE \"$DATABASE_URL\"")]
-pub(crate) struct Backup {
+pub(crate) struct BackupCommand {
     /// Where the copy goes
     file: PathBuf,
     /// Replace a file that is there
@@ -34,13 +34,13 @@ pub(crate) struct Backup {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct BackupReport {
     file: PathBuf,
     #[serde(flatten)]
     contents: amb_store::Contents,
 }
 
-impl Backup {
+impl BackupCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let from = self.database.file(POSTGRES)?;
         let mut progress = Progress::new(output.json);
@@ -50,7 +50,7 @@ impl Backup {
         .await?;
         drop(progress);
         if output.json {
-            return Ok(output.document(&Report { file: self.file, contents })?);
+            return Ok(output.document(&BackupReport { file: self.file, contents })?);
         }
         let amb_store::Contents { agents, messages, bytes: size } = contents;
         let size = bytes(size);

@@ -40,17 +40,17 @@ Examples:
   amb bridge install bridges.toml                          and started again after a reboot
   amb bridge status
   amb bridge dead list")]
-pub(crate) struct Bridge {
+pub(crate) struct BridgeCommand {
     #[command(subcommand)]
-    action: Action,
+    action: BridgeVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum BridgeVerb {
     /// Wake an OpenClaw agent through its gateway
-    Openclaw(openclaw::OpenClaw),
+    Openclaw(openclaw::OpenClawArgs),
     /// Keep an agent that speaks the Agent Client Protocol running, and give it each mail
-    Acp(acp::Resident),
+    Acp(acp::AcpArgs),
     /// Run a command for each mail
     Exec(exec::Command),
     /// Run the bridges that a file names, each started again when it fails
@@ -58,36 +58,36 @@ enum Action {
     /// Have the bridges of a file started by systemd or launchd, also after a reboot
     Install(install::Install),
     /// Show this user's bridges and how they are
-    Status(Which),
+    Status(StateArgs),
     /// Mail that was given up
     Dead {
         #[command(subcommand)]
-        action: Dead,
+        action: DeadVerb,
     },
 }
 
 #[derive(Debug, clap::Args)]
-struct Which {
+struct StateArgs {
     /// Only the bridge that keeps its memory here
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Dead {
+enum DeadVerb {
     /// List it, oldest first
-    List(Which),
+    List(StateArgs),
     /// Try one again
     Retry {
         /// The message
         id: MessageId,
         #[command(flatten)]
-        which: Which,
+        which: StateArgs,
     },
 }
 
 #[derive(Debug, clap::Args)]
-struct Common {
+struct BridgeArgs {
     /// How many turns run at once; those of one conversation follow each other
     #[arg(long, value_name = "N", default_value_t = amb_bridge::DEFAULT_CONCURRENCY, value_parser = concurrency)]
     concurrency: usize,
@@ -120,7 +120,7 @@ fn concurrency(text: &str) -> Result<usize, String> {
     }
 }
 
-impl Common {
+impl BridgeArgs {
     /// The options that all kinds of bridge have in common.
     fn options(&self, turn_timeout: u64, usual_tasks: TaskHandling) -> BridgeOptions {
         BridgeOptions {
@@ -133,27 +133,29 @@ impl Common {
     }
 }
 
-impl Action {
+impl BridgeVerb {
     /// Runs one bridge until it is stopped.
     async fn bridge(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self {
-            Action::Openclaw(openclaw) => openclaw.run(office, output).await,
-            Action::Acp(resident) => resident.run(office, output).await,
-            Action::Exec(command) => command.run(office, output).await,
+            BridgeVerb::Openclaw(openclaw) => openclaw.run(office, output).await,
+            BridgeVerb::Acp(resident) => resident.run(office, output).await,
+            BridgeVerb::Exec(command) => command.run(office, output).await,
             _ => Err(Failure::usage("a bridge is openclaw, acp or exec")),
         }
     }
 }
 
-impl Bridge {
+impl BridgeCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
-            action @ (Action::Openclaw(_) | Action::Acp(_) | Action::Exec(_)) => action.bridge(office, output).await,
-            Action::Run(run) => run.run(output).await,
-            Action::Install(install) => install.run(output),
-            Action::Status(which) => look::status(office, which.state.as_deref(), output),
-            Action::Dead { action: Dead::List(which) } => look::dead(office, which.state.as_deref(), output),
-            Action::Dead { action: Dead::Retry { id, which } } => {
+            action @ (BridgeVerb::Openclaw(_) | BridgeVerb::Acp(_) | BridgeVerb::Exec(_)) => {
+                action.bridge(office, output).await
+            }
+            BridgeVerb::Run(run) => run.run(output).await,
+            BridgeVerb::Install(install) => install.run(output),
+            BridgeVerb::Status(which) => look::status(office, which.state.as_deref(), output),
+            BridgeVerb::Dead { action: DeadVerb::List(which) } => look::dead(office, which.state.as_deref(), output),
+            BridgeVerb::Dead { action: DeadVerb::Retry { id, which } } => {
                 look::retry(office, which.state.as_deref(), &id, output)
             }
         }

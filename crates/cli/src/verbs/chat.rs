@@ -41,7 +41,7 @@ Examples:
   amb chat codex
   amb chat codex --subject 'The failing test'
   echo 'are you done?' | amb chat codex --wait 2m")]
-pub(crate) struct Chat {
+pub(crate) struct ChatCommand {
     /// With whom
     agent: AgentName,
     /// Begin, or go on with, the conversation that has this subject
@@ -59,7 +59,7 @@ fn wait(text: &str) -> Result<Duration, String> {
     span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "a span such as 90s, 5m or 1h".into())
 }
 
-impl Chat {
+impl ChatCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let mut talk = Talk::begin(&self, Arc::clone(&mailbox), output).await?;
@@ -99,7 +99,7 @@ struct Talk {
 }
 
 impl Talk {
-    async fn begin(chat: &Chat, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
+    async fn begin(chat: &ChatCommand, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
         // The cursor is taken before anything is shown, so that nothing is missed in between.
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
         let inbox = ids::whole_inbox(&*mailbox).await?;

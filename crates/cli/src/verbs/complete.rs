@@ -17,13 +17,13 @@ const MOST: usize = 200;
 /// Print names that can stand at a place of the command line, one a line; nothing where they cannot be had
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb complete agents")]
-pub(crate) struct Complete {
+pub(crate) struct CompleteCommand {
     #[arg(value_enum)]
-    what: What,
+    what: CompletionKind,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum What {
+enum CompletionKind {
     /// Agents that you can write to
     Agents,
     /// Agents of yours, whose keys are kept
@@ -34,7 +34,7 @@ enum What {
     Offices,
 }
 
-impl Complete {
+impl CompleteCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let names = tokio::time::timeout(PATIENCE, self.names(office)).await;
         // A shell's completion shows no errors.
@@ -48,22 +48,22 @@ impl Complete {
 
     async fn names(&self, office: &OfficeArgs) -> Result<Vec<String>, Failure> {
         Ok(match self.what {
-            What::Agents => {
+            CompletionKind::Agents => {
                 let agents = office.open_to_look().await?.agents().await?;
                 agents.into_iter().map(|agent| agent.name.to_string()).collect()
             }
-            What::Mine => match &office.server {
+            CompletionKind::Mine => match &office.server {
                 Some(server) => keys::agents(server)?.into_iter().map(|name| name.to_string()).collect(),
                 None => {
                     let agents = office.open_to_look().await?.agents().await?;
                     agents.into_iter().map(|agent| agent.name.to_string()).collect()
                 }
             },
-            What::Tasks => {
+            CompletionKind::Tasks => {
                 let open = TaskFilter { open: true, ..TaskFilter::default() };
                 office.open().await?.tasks(open).await?.into_iter().map(|task| task.id.to_string()).collect()
             }
-            What::Offices => saved::read()?.offices.into_keys().chain([saved::LOCAL.to_owned()]).collect(),
+            CompletionKind::Offices => saved::read()?.offices.into_keys().chain([saved::LOCAL.to_owned()]).collect(),
         })
     }
 }

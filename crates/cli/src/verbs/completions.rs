@@ -18,12 +18,12 @@ Examples:
   amb completions bash > ~/.local/share/bash-completion/completions/amb
   amb completions zsh > ~/.zfunc/_amb
   amb completions fish > ~/.config/fish/completions/amb.fish")]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsCommand {
     /// Which shell
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, _output: Output) -> Result<(), Failure> {
         Ok(std::io::stdout().lock().write_all(script(self.shell).as_bytes())?)
     }

@@ -10,14 +10,14 @@ use crate::output::Output;
 /// Ask another agent for a connection; tell them the code by a human channel
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann connect ben 'I work on the same project'")]
-pub(crate) struct Connect {
+pub(crate) struct ConnectCommand {
     /// The agent to connect with
     name: AgentName,
     /// A word of introduction
     message: Option<String>,
 }
 
-impl Connect {
+impl ConnectCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let requested = match mailbox.connect(&self.name, self.message).await {

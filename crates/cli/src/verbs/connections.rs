@@ -11,13 +11,13 @@ use crate::output::{ago, preview};
 /// List your connections, or end one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb --as ben connections\n  amb --as ben connections revoke ann")]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionsCommand {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ConnectionsVerb>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum ConnectionsVerb {
     /// End an active connection
     Revoke {
         /// The other agent
@@ -38,24 +38,24 @@ enum Action {
 /// Refuse a request for a connection
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben reject ann")]
-pub(crate) struct Reject {
+pub(crate) struct RejectCommand {
     /// The agent that asked
     name: AgentName,
 }
 
-impl Reject {
+impl RejectCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         change(office, output, &self.name, ConnectionChange::Reject).await
     }
 }
 
-impl Connections {
+impl ConnectionsCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let (name, wanted) = match self.action {
             None => return list(&office.open().await?.connections().await?, output),
-            Some(Action::Revoke { name }) => (name, ConnectionChange::Revoke),
-            Some(Action::Block { name }) => (name, ConnectionChange::Block),
-            Some(Action::Unblock { name }) => (name, ConnectionChange::Unblock),
+            Some(ConnectionsVerb::Revoke { name }) => (name, ConnectionChange::Revoke),
+            Some(ConnectionsVerb::Block { name }) => (name, ConnectionChange::Block),
+            Some(ConnectionsVerb::Unblock { name }) => (name, ConnectionChange::Unblock),
         };
         change(office, output, &name, wanted).await
     }

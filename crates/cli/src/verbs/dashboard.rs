@@ -14,13 +14,13 @@ use crate::output::Output;
 /// The link signs one browser in and is void after five minutes. It is opened where this runs in a terminal with a screen.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb dashboard\n  amb dashboard --no-open")]
-pub(crate) struct Dashboard {
+pub(crate) struct DashboardCommand {
     /// Only print the link
     #[arg(long)]
     no_open: bool,
 }
 
-impl Dashboard {
+impl DashboardCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(server) = &office.server else {
             office.root()?;

@@ -28,7 +28,7 @@ Examples:
   amb demo --no-open        with a link to the dashboard, without a browser
   amb demo --fast           without pauses, for tests
   amb demo --fast --json | jq -r 'select(.type == \"event\") | .event.type'")]
-pub(crate) struct Demo {
+pub(crate) struct DemoCommand {
     /// Without pauses, and without the dashboard
     #[arg(long)]
     fast: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Demo {
 /// How long the office stays open at the end for a person who looks at it in a browser.
 const LINGER: Duration = Duration::from_secs(15);
 
-impl Demo {
+impl DemoCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // Listened for before anything is created that would be left behind.
         let interrupted = interruption()?;
@@ -62,7 +62,7 @@ impl Demo {
     }
 }
 
-impl Demo {
+impl DemoCommand {
     async fn play(&self, office: &TemporaryOffice, screen: &mut Screen, output: Output) -> Result<(), Failure> {
         let link = if self.fast { None } else { Some(office.dashboard().await?) };
         screen.begin(&office.server().to_string(), &office.place(), link.as_deref())?;

@@ -6,7 +6,7 @@ mod server;
 
 use serde::Serialize;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::home;
 use crate::output::{Output, visible};
@@ -26,7 +26,7 @@ use crate::table::Tone;
 #[command(
     after_help = "Examples:\n  amb doctor\n  amb --server https://mail.example --as ann doctor\n  amb --dir mail doctor --mend"
 )]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorCommand {
     /// In a directory: mend what can be mended; nothing is deleted that could be mail
     #[arg(long)]
     mend: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Doctor {
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-pub(crate) struct Check {
+pub(crate) struct CheckResult {
     /// The subject: office, key, clock, disk, keys, client, wake-up.
     what: &'static str,
     /// `ok`, `note` or `problem`.
@@ -45,7 +45,7 @@ pub(crate) struct Check {
     remedy: Option<String>,
 }
 
-impl Check {
+impl CheckResult {
     fn ok(what: &'static str, detail: impl Into<String>) -> Self {
         Self { what, state: "ok", detail: detail.into(), remedy: None }
     }
@@ -63,9 +63,9 @@ impl Check {
     }
 }
 
-impl Doctor {
+impl DoctorCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let by_name = office.server.is_some() && office.origin != Origin::Local;
+        let by_name = office.server.is_some() && office.origin != OfficeOrigin::Local;
         // Where a server was named, no directory is meant; where one merely runs here, nanobot's mailboxes may exist as well.
         let directory = match by_name {
             true => None,
@@ -118,7 +118,7 @@ fn has_directory() -> bool {
         || std::path::Path::new(crate::offices::CHIPSET_ROOT).is_dir()
 }
 
-fn show(check: &Check, output: Output) -> Result<(), Failure> {
+fn show(check: &CheckResult, output: Output) -> Result<(), Failure> {
     let tone = match check.state {
         "note" => Tone::Active,
         state => Tone::of_state(state),

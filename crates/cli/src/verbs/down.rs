@@ -12,9 +12,9 @@ use crate::output::Output;
 /// It finishes what it has accepted first. Mail rests where it is, and `amb up` goes on with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb down")]
-pub(crate) struct Down {}
+pub(crate) struct DownCommand {}
 
-impl Down {
+impl DownCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(record) = local::running() else {
             if output.json {

@@ -22,7 +22,7 @@ use crate::output::Output;
 Examples:
   amb --server http://127.0.0.1:8000 --as ann export -o mail.jsonl
   amb --as ann export --since 2026-11-01T00:00:00Z | jq -r .subject | sort | uniq -c")]
-pub(crate) struct Export {
+pub(crate) struct ExportCommand {
     /// Into this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct Export {
     since: Option<Timestamp>,
 }
 
-impl Export {
+impl ExportCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(server) = &office.server else {
             let detail = "mail in a directory is files already: copy them; --server URL exports from a server";

@@ -19,7 +19,7 @@ Examples:
   amb group invite crew ben
   amb --as ben group join crew
   amb send crew 'standup in five minutes' --subject Standup")]
-pub(crate) struct Group {
+pub(crate) struct GroupCommand {
     #[command(subcommand)]
     verb: GroupVerb,
 }
@@ -59,7 +59,7 @@ enum GroupVerb {
     },
 }
 
-impl Group {
+impl GroupCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(server) = &office.server else {
             // Where there is no office at all, that is what to say.

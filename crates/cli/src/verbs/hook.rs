@@ -31,7 +31,7 @@ const MOST: u64 = 16 * 1024 * 1024;
 Examples:
   echo '{\"session_id\":\"s\",\"hook_event_name\":\"PostToolUse\"}' | amb --as ben hook claude post-tool
   in Claude Code's settings:  {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"amb --as ben hook claude stop\"}]}]}}")]
-pub(crate) struct Hook {
+pub(crate) struct HookCommand {
     /// Whose hook it is
     #[arg(value_enum)]
     client: HookClient,
@@ -40,7 +40,7 @@ pub(crate) struct Hook {
     event: HookEvent,
 }
 
-impl Hook {
+impl HookCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // A hook that fails disturbs its client, so errors are only logged.
         match tokio::time::timeout(PATIENCE, self.answer(office)).await {

@@ -26,7 +26,7 @@ Examples:
   amb household add coder                 coder, which was registered before, joins it
   amb household remove coder              coder becomes a stranger
   amb household remove --machine laptop   that machine's token is void, and its agents are strangers")]
-pub(crate) struct Household {
+pub(crate) struct HouseholdCommand {
     #[command(subcommand)]
     verb: Option<HouseholdVerb>,
 }
@@ -97,7 +97,7 @@ pub(crate) async fn refused(person: &Client, wanted: &AgentName, error: OfficeEr
     }
 }
 
-impl Household {
+impl HouseholdCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             None | Some(HouseholdVerb::List) => list(&open(office).await?.household().await?, output),
@@ -205,13 +205,13 @@ fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
 Examples:
   amb invite laptop
   amb household remove --machine laptop   takes it back")]
-pub(crate) struct Invite {
+pub(crate) struct InviteCommand {
     /// What to call that machine
     #[arg(default_value = "machine")]
     label: String,
 }
 
-impl Invite {
+impl InviteCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let server = server(office)?;
         let machine = open(office).await?.add_machine(&self.label).await?;
@@ -249,14 +249,14 @@ Examples:
   amb join https://mail.example.org ambh_…
   amb --office mail-example-org register coder
   amb register coder --server https://mail.example.org --household")]
-pub(crate) struct Join {
+pub(crate) struct JoinCommand {
     /// The office
     url: ServerUrl,
     /// The token; - reads it from stdin
     token: String,
 }
 
-impl Join {
+impl JoinCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let token = match self.token.as_str() {
             "-" => std::io::read_to_string(std::io::stdin())?,

@@ -13,7 +13,7 @@ use crate::output::{ago, preview};
 /// Show your sessions, newest first, and who wants to connect; marks nothing as read
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben inbox --unread")]
-pub(crate) struct Inbox {
+pub(crate) struct InboxCommand {
     /// Only sessions with unread mail
     #[arg(long)]
     unread: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Inbox {
     codes: Codes,
 }
 
-impl Inbox {
+impl InboxCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let inbox = self.whole(&*mailbox).await?;

@@ -10,11 +10,12 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::init::{
-    ClientAccount, ConfigFile, Hooks, InitClient, Item, PROGRAM, Places, Scope, Setting, agent_at, diff, server_at,
+    ClientAccount, ConfigFile, ConfigValue, Hooks, InitClient, PROGRAM, Places, Scope, Setting, agent_at, diff,
+    server_at,
 };
 use crate::output::Output;
 use crate::{home, household, keys, profile};
@@ -34,7 +35,7 @@ Examples:
   amb init codex --undo
 
 docs/init.md lists what is written for which client.")]
-pub(crate) struct Init {
+pub(crate) struct InitCommand {
     /// The client
     #[arg(value_enum)]
     client: InitClient,
@@ -71,7 +72,7 @@ pub(crate) struct Init {
     undo: bool,
 }
 
-impl Init {
+impl InitCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let config = self.open_config()?;
         if self.undo {
@@ -225,7 +226,7 @@ impl Init {
         if office.server.is_some() && profile::key_from_env().is_some() {
             return Ok((office.open().await?.me().clone(), true));
         }
-        let server = Setting::new(&self.client.path(&self.name), Item::text(""));
+        let server = Setting::new(&self.client.path(&self.name), ConfigValue::text(""));
         let before = agent_at(config.format, config.text(), &server).map_err(usage)?;
         let name = before.or_else(|| Some(self.client.to_possible_value()?.get_name().to_owned()));
         let name = name.and_then(|name| AgentName::parse(&name).ok());
@@ -342,10 +343,10 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
         office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
     }
     // An office that merely runs on this machine was not named.
-    let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != Origin::Local;
+    let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != OfficeOrigin::Local;
     match section.server() {
         Some(server) if !is_named => {
-            (office.server, office.dir, office.origin) = (Some(server.parse()?), None, Origin::Said);
+            (office.server, office.dir, office.origin) = (Some(server.parse()?), None, OfficeOrigin::Said);
         }
         Some(server) if office.server.is_none() => {
             return Err(Failure::usage(format!(

@@ -14,13 +14,13 @@ use amb_core::suggest::unknown_agent;
 use amb_core::{AgentName, Code, Cursor, Timestamp};
 use amb_dir::DirOptions;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::output::{Output, span};
 use crate::verbs::chat::follow;
 use crate::verbs::watch::{interrupted, through_outages};
 use crate::{household, keys, profile, table};
-use line::LogLine;
+use line::MailboxEvent;
 
 /// The most pages of one log that are read for past events, and entries of a server's log; older ones are left out.
 const MOST_PAGES: usize = 200;
@@ -45,7 +45,7 @@ Examples:
   amb log --follow --agent codex
   amb --dir mail log --follow --kind task --kind task_update
   amb log --json --limit 100")]
-pub(crate) struct Log {
+pub(crate) struct LogCommand {
     /// Only what has to do with this agent; repeat for more
     #[arg(long = "agent", value_name = "NAME")]
     agents: Vec<AgentName>,
@@ -71,7 +71,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     before.ok_or_else(|| "a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h or 3d".into())
 }
 
-impl Log {
+impl LogCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         if let Some(person) = person(office).await? {
             match self.household_before(&person).await {
@@ -99,7 +99,7 @@ impl Log {
         self.go_on(live).await
     }
 
-    fn show_last(&self, mut lines: Vec<LogLine>, output: Output) -> Result<(), Failure> {
+    fn show_last(&self, mut lines: Vec<MailboxEvent>, output: Output) -> Result<(), Failure> {
         lines.sort_by_key(|line| line.after);
         let begin = lines.len().saturating_sub(self.limit);
         if lines.is_empty() && !self.follow {
@@ -112,7 +112,7 @@ impl Log {
     }
 
     /// Says that nobody has a name that was asked for and of whom nothing is told: often it was misspelt.
-    async fn note_unknown(&self, lines: &[LogLine], mailbox: &dyn Mailbox, output: Output) {
+    async fn note_unknown(&self, lines: &[MailboxEvent], mailbox: &dyn Mailbox, output: Output) {
         if self.agents.is_empty() || !lines.is_empty() {
             return;
         }
@@ -135,7 +135,7 @@ impl Log {
     }
 
     /// The past events of a household, and the cursor after them.
-    async fn household_before(&self, person: &Client) -> Result<(Vec<LogLine>, String), Failure> {
+    async fn household_before(&self, person: &Client) -> Result<(Vec<MailboxEvent>, String), Failure> {
         let mut page = person.household_events(None, LAST, Duration::ZERO).await?;
         let (mut lines, mut clocks) = (Vec::new(), Clocks::default());
         for _ in 0..MOST_PAGES {
@@ -155,14 +155,14 @@ impl Log {
             let page = through_outages(output, async || person.household_events(Some(&place), 0, WAIT).await).await?;
             place = page.cursor;
             let lines = page.events.into_iter().filter_map(|entry| clocks.line_of(entry));
-            let mut lines: Vec<LogLine> = lines.filter(|line| self.wants(line)).collect();
+            let mut lines: Vec<MailboxEvent> = lines.filter(|line| self.wants(line)).collect();
             lines.sort_by_key(|line| line.after);
             lines.iter().try_for_each(|line| show(line, output))?;
         }
     }
 
     /// Adds the wanted events, and drops those beyond the limit.
-    fn gather(&self, lines: &mut Vec<LogLine>, more: impl Iterator<Item = LogLine>) {
+    fn gather(&self, lines: &mut Vec<MailboxEvent>, more: impl Iterator<Item = MailboxEvent>) {
         lines.extend(more.filter(|line| self.wants(line)));
         if lines.len() > self.limit.saturating_mul(4).max(1_000) {
             lines.sort_by_key(|line| line.after);
@@ -171,7 +171,7 @@ impl Log {
     }
 
     /// The past events of a mailbox. Returns the end of its log.
-    async fn before(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<LogLine>) -> Result<Cursor, Failure> {
+    async fn before(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<MailboxEvent>) -> Result<Cursor, Failure> {
         let end = mailbox.events(None, Duration::ZERO).await?.cursor;
         // A server's cursors are numbers: only the end of a long log is read.
         let mut cursor = Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MOST_ENTRIES));
@@ -212,7 +212,7 @@ impl Log {
         Ok(())
     }
 
-    fn wants(&self, line: &LogLine) -> bool {
+    fn wants(&self, line: &MailboxEvent) -> bool {
         let about = |name: &AgentName| *name == line.agent || name == line.other();
         line.event != Event::Unknown
             && (self.agents.is_empty() || self.agents.iter().any(about))
@@ -226,8 +226,8 @@ impl Log {
 struct Clocks(HashMap<AgentName, Timestamp>);
 
 impl Clocks {
-    fn line(&mut self, agent: AgentName, event: Event) -> LogLine {
-        let mut line = LogLine { agent, event, after: None };
+    fn line(&mut self, agent: AgentName, event: Event) -> MailboxEvent {
+        let mut line = MailboxEvent { agent, event, after: None };
         line.after = line.at().max(self.0.get(&line.agent).copied());
         if let Some(after) = line.after {
             self.0.insert(line.agent.clone(), after);
@@ -236,7 +236,7 @@ impl Clocks {
     }
 
     /// The line of an entry. An act of the person is in the log of each agent concerned; only the person's own copy is shown.
-    fn line_of(&mut self, entry: HouseholdEntry) -> Option<LogLine> {
+    fn line_of(&mut self, entry: HouseholdEntry) -> Option<MailboxEvent> {
         let line = self.line(entry.agent, entry.event);
         match &line.event {
             Event::SteppedIn(acted) if acted.by != line.agent => None,
@@ -245,7 +245,7 @@ impl Clocks {
     }
 }
 
-fn show(line: &LogLine, output: Output) -> Result<(), Failure> {
+fn show(line: &MailboxEvent, output: Output) -> Result<(), Failure> {
     match output.json {
         true => output.line_of(&line.document()?)?,
         false => {
@@ -263,7 +263,7 @@ async fn person(office: &OfficeArgs) -> Result<Option<Client>, Failure> {
         return Ok(None);
     };
     // At a server that was named explicitly, the only agent with a key there acts, as before.
-    if office.origin == Origin::Said && keys::agents(server)?.len() == 1 {
+    if office.origin == OfficeOrigin::Said && keys::agents(server)?.len() == 1 {
         return Ok(None);
     }
     let Some(person) = household::claim_person(server).await? else { return Ok(None) };

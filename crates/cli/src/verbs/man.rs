@@ -13,12 +13,12 @@ use crate::output::Output;
 /// Write manual pages into a directory, one for each verb
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb man ~/.local/share/man/man1 && man amb-send")]
-pub(crate) struct Man {
+pub(crate) struct ManCommand {
     /// Where; made if it is not there
     dir: PathBuf,
 }
 
-impl Man {
+impl ManCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         fs_err::create_dir_all(&self.dir)?;
         clap_mangen::generate_to(Cli::command(), &self.dir).with_context(|| self.dir.display().to_string())?;

@@ -37,7 +37,7 @@ Examples:
   MAILBOX_SERVER_URL=http://127.0.0.1:8000 MAILBOX_API_KEY=amb_... amb mcp
   amb --as coder mcp --http 127.0.0.1:8901          at http://127.0.0.1:8901/mcp
   amb --as coder mcp --nats-url nats://127.0.0.1:4222    live while this runs")]
-pub(crate) struct Mcp {
+pub(crate) struct McpCommand {
     /// Serve streamable HTTP on this loopback address instead
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
@@ -56,7 +56,7 @@ pub(crate) struct Mcp {
     delegates: Delegates,
 }
 
-impl Mcp {
+impl McpCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.mailbox()?;
         let _archiving = self.archiving.start(office)?;

@@ -28,7 +28,7 @@ Examples:
   createdb agent_mailbox
   amb move --to postgres://mailbox:secret@localhost/agent_mailbox
   AMB_MOVE_TO=postgres://mailbox@db/agent_mailbox amb move --database-url sqlite:/var/lib/amb/mailbox.db")]
-pub(crate) struct Move {
+pub(crate) struct MoveCommand {
     /// The PostgreSQL database to move to; it must be empty, or hold a part of this move
     #[arg(long, value_name = "URL", env = "AMB_MOVE_TO", hide_env_values = true)]
     to: String,
@@ -39,7 +39,7 @@ pub(crate) struct Move {
     database: DatabaseArgs,
 }
 
-impl Move {
+impl MoveCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let from = self.database.file("only an office on SQLite moves; --database-url sqlite:PATH says which")?;
         let stop = Arc::new(AtomicBool::new(false));

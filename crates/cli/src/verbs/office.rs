@@ -7,7 +7,7 @@ use amb_core::{Code, OfficeError};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::saved::{self, LOCAL, SavedOffice};
@@ -25,7 +25,7 @@ Examples:
   amb office list
   amb --office local inbox
   amb office use local")]
-pub(crate) struct Office {
+pub(crate) struct OfficeCommand {
     #[command(subcommand)]
     verb: OfficeVerb,
 }
@@ -56,7 +56,7 @@ enum OfficeVerb {
     },
 }
 
-impl Office {
+impl OfficeCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             OfficeVerb::Add { name, place } => add(office, output, &name, &place),
@@ -129,7 +129,7 @@ fn remove(output: Output, name: &str, with_keys: bool) -> Result<(), Failure> {
 }
 
 /// One office of the list.
-struct Row {
+struct OfficeRow {
     name: String,
     place: String,
     /// Why it is the one in use.
@@ -142,14 +142,14 @@ fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     let mut kept = keys::all()?;
     let mut row = |name: &str, place: String| {
         let agents = kept.remove(&place).unwrap_or_default();
-        Row { name: name.to_owned(), place, used: None, agents }
+        OfficeRow { name: name.to_owned(), place, used: None, agents }
     };
     let local = local::running().map(|record| record.url);
     let mut rows = vec![row(LOCAL, local.clone().unwrap_or_default())];
     rows.extend(profile.offices.iter().map(|(name, place)| row(name, place.shown())));
     // Servers with stored keys that were used by their address.
     let others: Vec<_> =
-        kept.into_iter().map(|(place, agents)| Row { name: "".into(), place, used: None, agents }).collect();
+        kept.into_iter().map(|(place, agents)| OfficeRow { name: "".into(), place, used: None, agents }).collect();
     rows.extend(others);
     mark(&mut rows, office, profile.office.as_deref());
     rows.sort_by_key(|row| row.used.is_none());
@@ -169,21 +169,21 @@ fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
 }
 
 /// Marks the office that verbs use in this shell, and why.
-fn mark(rows: &mut Vec<Row>, office: &OfficeArgs, chosen: Option<&str>) {
+fn mark(rows: &mut Vec<OfficeRow>, office: &OfficeArgs, chosen: Option<&str>) {
     let place = match (&office.server, &office.dir) {
         (Some(server), _) => server.to_string(),
         (None, Some(dir)) => dir.display().to_string(),
         (None, None) => return,
     };
     let why = match office.origin {
-        Origin::Local => "running",
-        Origin::Saved => "profile",
-        Origin::Said => "named",
+        OfficeOrigin::Local => "running",
+        OfficeOrigin::Saved => "profile",
+        OfficeOrigin::Said => "named",
     };
-    let by_name = |row: &Row| office.origin == Origin::Saved && Some(row.name.as_str()) == chosen;
+    let by_name = |row: &OfficeRow| office.origin == OfficeOrigin::Saved && Some(row.name.as_str()) == chosen;
     let index = rows.iter().position(by_name).or_else(|| rows.iter().position(|row| row.place == place));
     match index.and_then(|index| rows.get_mut(index)) {
         Some(row) => row.used = Some(why),
-        None => rows.push(Row { name: String::new(), place, used: Some(why), agents: Vec::new() }),
+        None => rows.push(OfficeRow { name: String::new(), place, used: Some(why), agents: Vec::new() }),
     }
 }

@@ -15,7 +15,7 @@ use crate::verbs::watch::interrupted;
 /// List the agents that run now, and whether you may write to them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann peers --nats-url nats://127.0.0.1:4222")]
-pub(crate) struct Peers {
+pub(crate) struct PeersCommand {
     #[command(flatten)]
     nats: NatsArgs,
     #[command(flatten)]
@@ -29,13 +29,13 @@ Examples:
   amb --as ben peer listen --nats-url nats://127.0.0.1:4222 --description 'builds'
   amb --as ann peer send ben 'task #1 is ready' --nats-url nats://127.0.0.1:4222
   amb --as ann peer send planner/b91c2d3a-0000-4000-8000-000000000001 'ready' --envelope nexo")]
-pub(crate) struct Peer {
+pub(crate) struct PeerCommand {
     #[command(subcommand)]
-    action: Action,
+    action: PeerVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum PeerVerb {
     /// Send to every live goal of an agent, or of everybody with '*', or to one goal by its id
     Send {
         /// The agent; '*'; or one goal, listed or not, as GOAL or AGENT/GOAL
@@ -89,7 +89,7 @@ impl Delegates {
     }
 }
 
-impl Peers {
+impl PeersCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let live = self.nats.connect().await?;
         let list = list_peers(&self.delegates.context(&live, office.speaker()?));
@@ -109,10 +109,10 @@ impl Peers {
     }
 }
 
-impl Peer {
+impl PeerCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
-            Action::Send { to, message, correlation_id, durable, envelope, delegates, nats } => {
+            PeerVerb::Send { to, message, correlation_id, durable, envelope, delegates, nats } => {
                 let live = connect(envelope.apply(nats.options()?)).await?;
                 let mut context = delegates.context(&live, office.speaker()?);
                 if durable {
@@ -133,7 +133,7 @@ impl Peer {
                     false => Ok(()),
                 }
             }
-            Action::Listen { description, mail, count, nats } => {
+            PeerVerb::Listen { description, mail, count, nats } => {
                 let live = nats.connect().await?;
                 let goal = live.join(office.speaker()?, description).await.map_err(unreachable)?;
                 let _bell = match mail {

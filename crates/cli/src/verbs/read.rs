@@ -19,7 +19,7 @@ Examples:
   amb read                                  what came last and is not read yet
   amb read ann                              the newest conversation with ann
   amb --as ben read 0199c0de --limit 50     by the beginning of its id, as `amb inbox` shows it")]
-pub(crate) struct Read {
+pub(crate) struct ReadCommand {
     /// The agent whose newest session it is, or the session, or as much of the beginning of its id as no other has. Without it, the
     /// newest session with unread mail, else the newest
     #[arg(value_name = "SESSION")]
@@ -32,7 +32,7 @@ pub(crate) struct Read {
     before: Option<String>,
 }
 
-impl Read {
+impl ReadCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let session = match &self.session {

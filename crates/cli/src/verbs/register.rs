@@ -21,7 +21,7 @@ Examples:
   amb register coder --description 'writes and tests code' --capability rust --capability python
   amb register coder --allow-from researcher --max-concurrent-tasks 1
   amb register coder --server https://mail.example.org --household")]
-pub(crate) struct Register {
+pub(crate) struct RegisterCommand {
     /// The agent's name, or several at once; --as where not given
     #[arg(value_name = "NAME")]
     names: Vec<AgentName>,
@@ -53,7 +53,7 @@ pub(crate) struct Register {
     anew: bool,
 }
 
-impl Register {
+impl RegisterCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let names = if self.names.is_empty() { vec![office.speaker()?] } else { self.names.clone() };
         let mut documents = Vec::new();

@@ -21,7 +21,7 @@ Examples:
   amb reply 'yes, go on'
   amb reply --to ben 'no'
   git diff | amb reply")]
-pub(crate) struct Reply {
+pub(crate) struct ReplyCommand {
     /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
     text: Option<String>,
     /// Answer in another conversation: the agent, or the session or the beginning of its id
@@ -29,7 +29,7 @@ pub(crate) struct Reply {
     to: Option<String>,
 }
 
-impl Reply {
+impl ReplyCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         let inbox = ids::whole_inbox(&*mailbox).await?;

@@ -24,14 +24,14 @@ Examples:
 
 With PostgreSQL:
   pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE && amb admin advance-cursors")]
-pub(crate) struct Restore {
+pub(crate) struct RestoreCommand {
     /// The copy
     file: PathBuf,
     #[command(flatten)]
     database: DatabaseArgs,
 }
 
-impl Restore {
+impl RestoreCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let database = self.database.file(POSTGRES)?;
         let mut progress = Progress::new(output.json);

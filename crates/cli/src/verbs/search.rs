@@ -12,7 +12,7 @@ use crate::output::{ago, preview};
 /// Search your own mail
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann search 'auth \"token refresh\"' --from ben")]
-pub(crate) struct Search {
+pub(crate) struct SearchCommand {
     /// Words, and "phrases in quotes"
     #[arg(default_value = "")]
     text: String,
@@ -33,9 +33,9 @@ pub(crate) struct Search {
     limit: u32,
 }
 
-impl Search {
+impl SearchCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let Search { text, from, subject, after, before, limit } = self;
+        let SearchCommand { text, from, subject, after, before, limit } = self;
         let query = SearchQuery { text, from, subject, after, before, limit: Some(limit) };
         let hits = office.open().await?.search(query).await?;
         if output.json {

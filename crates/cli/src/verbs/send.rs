@@ -21,7 +21,7 @@ Examples:
   git diff | amb --as ann send ben - --subject Review --priority urgent
   amb --as ann send ben 'sort the files' --kind task --deadline 2h
   amb --as ben send ann 'yes' --reply-to 0199c0de-...")]
-pub(crate) struct Send {
+pub(crate) struct SendCommand {
     /// Who shall receive it
     to: AgentName,
     /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
@@ -72,7 +72,7 @@ pub(crate) struct Send {
     create: bool,
 }
 
-impl Send {
+impl SendCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
         let composed = match self.text.is_none() && !(self.files.is_empty() && self.data.is_empty()) {

@@ -34,7 +34,7 @@ Examples:
   amb serve --mount ~/.nanobot/mailboxes
   DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000
   amb serve --database-url postgres://… --nats-url nats://127.0.0.1:4222      one of several replicas")]
-pub(crate) struct Serve {
+pub(crate) struct ServeCommand {
     /// A TOML file with any of these settings
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub(crate) struct Serve {
     env_file: Option<PathBuf>,
     #[command(flatten)]
     // Boxed: no other verb has so many arguments.
-    settings: Box<Settings>,
+    settings: Box<ServeSettings>,
     #[command(flatten)]
     nats: NatsArgs,
     /// Started by `amb up`: the local office, in a session of its own, whose stderr is this file
@@ -54,7 +54,7 @@ pub(crate) struct Serve {
 /// All settings. The names are the same in the file, with `_` for `-`.
 #[derive(Debug, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
-struct Settings {
+struct ServeSettings {
     /// Where to listen [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDR", env = "AMB_LISTEN")]
     listen: Option<String>,
@@ -165,7 +165,7 @@ enum Who {
     Closed,
 }
 
-impl Settings {
+impl ServeSettings {
     /// These settings, completed by `other`.
     fn or(self, other: Self) -> Self {
         Self {
@@ -269,7 +269,7 @@ fn days(count: u64) -> Duration {
     Duration::from_secs(count.saturating_mul(86_400))
 }
 
-impl Serve {
+impl ServeCommand {
     pub(crate) fn log_file(&self) -> Option<&Path> {
         self.background.as_deref()
     }
@@ -339,7 +339,7 @@ impl Serve {
     }
 }
 
-impl Settings {
+impl ServeSettings {
     /// Takes the lock of the local office where no other address and no other database was named.
     async fn hold_local(&self, background: bool) -> Result<Option<LocalOfficeLock>, Failure> {
         if self.listen.is_some() || self.database_url.is_some() || self.tls_cert.is_some() {
@@ -403,7 +403,7 @@ async fn bind(address: &str) -> Result<TcpListener> {
 }
 
 /// The settings in a file: those of NATS begin with its name, and are the same for every verb that uses it.
-fn read(path: &Path) -> Result<(Settings, NatsArgs)> {
+fn read(path: &Path) -> Result<(ServeSettings, NatsArgs)> {
     let split = |text: &str| -> Result<_, toml::de::Error> {
         let all: toml::Table = toml::from_str(text)?;
         let (nats, rest): (toml::Table, toml::Table) = all.into_iter().partition(|(name, _)| name.starts_with("nats_"));

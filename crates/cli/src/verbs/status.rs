@@ -18,11 +18,11 @@ use crate::output::{Output, ago};
 /// Exit code 3 where none runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb status\n  amb status --json")]
-pub(crate) struct Status {}
+pub(crate) struct StatusCommand {}
 
 /// The state of the local office, for people and programs.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct OfficeStatus {
     running: bool,
     /// Whether it accepts messages now.
     ready: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Report {
     problem: Option<String>,
 }
 
-impl Report {
+impl OfficeStatus {
     /// Asks the office for its health.
     pub(crate) async fn of(record: &OfficeRecord) -> Result<Self, Failure> {
         let health = amb_client::health(&record.server()?).await;
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-impl Status {
+impl StatusCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(record) = local::running() else {
             if output.json {
@@ -87,7 +87,7 @@ impl Status {
             }
             return Err(OfficeError::new(Code::NotFound, "no local office runs; `amb up` starts it").into());
         };
-        let report = Report::of(&record).await?;
+        let report = OfficeStatus::of(&record).await?;
         if output.json {
             return Ok(output.document(&report)?);
         }

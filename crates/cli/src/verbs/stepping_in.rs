@@ -18,7 +18,7 @@ use crate::verbs::household;
 Examples:
   amb pause coder        coder gets nothing from now on
   amb resume coder       it gets what waited, in order")]
-pub(crate) struct Pause {
+pub(crate) struct PauseCommand {
     /// The agent
     name: AgentName,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Pause {
 /// Resume a paused agent: what waited for it arrives at once, in order
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb resume coder")]
-pub(crate) struct Resume {
+pub(crate) struct ResumeCommand {
     /// The agent
     name: AgentName,
 }
@@ -39,12 +39,12 @@ pub(crate) struct Resume {
 Examples:
   amb household sessions                  the conversations of your agents
   amb end 0199c0de                        this one is over")]
-pub(crate) struct End {
+pub(crate) struct EndCommand {
     /// The session, or as much of the beginning of its id as no other has
     session: String,
 }
 
-impl Pause {
+impl PauseCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let person = household::open(office).await?;
         let agent = match person.pause_agent(&self.name).await {
@@ -55,7 +55,7 @@ impl Pause {
     }
 }
 
-impl Resume {
+impl ResumeCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let person = household::open(office).await?;
         let agent = match person.resume_agent(&self.name).await {
@@ -73,7 +73,7 @@ fn said(agent: &AgentEntry, line: &str, output: Output) -> Result<(), Failure> {
     Ok(output.say(line)?)
 }
 
-impl End {
+impl EndCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let person = household::open(office).await?;
         let session = ids::household_session(&person, &self.session).await?;

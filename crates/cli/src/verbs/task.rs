@@ -24,13 +24,13 @@ Examples:
   amb task list --household --open        the tasks of all your agents
   amb task cancel 0199c0de 'not needed'   as the household's person
   amb task reassign 0199c0de coder        coder gets it as new mail")]
-pub(crate) struct Task {
+pub(crate) struct TaskCommand {
     #[command(subcommand)]
-    action: Action,
+    action: TaskVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TaskVerb {
     /// Tasks you gave or were given, newest first
     List {
         /// Only those you gave
@@ -50,17 +50,17 @@ enum Action {
         state: Option<TaskState>,
     },
     /// Take a task on
-    Accept(Move),
+    Accept(TaskMove),
     /// Refuse a task; the note says why
-    Reject(Move),
+    Reject(TaskMove),
     /// Say that you are working on it, or how far you are
-    Start(Move),
+    Start(TaskMove),
     /// Say that it is done; the note is the result
-    Done(Move),
+    Done(TaskMove),
     /// Give it up; the note says why
-    Fail(Move),
+    Fail(TaskMove),
     /// End a task of your household, whoever gave it; the note says why
-    Cancel(Move),
+    Cancel(TaskMove),
     /// Give a task of your household to another of its agents
     Reassign {
         /// The task, or as much of the beginning of its id as no other has
@@ -71,29 +71,29 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct Move {
+struct TaskMove {
     /// The task, or as much of the beginning of its id as no other has
     id: String,
     /// What to tell its owner
     note: Option<String>,
 }
 
-impl Task {
+impl TaskCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let (step, state) = match self.action {
-            Action::List { household: true, open, state, .. } => {
+            TaskVerb::List { household: true, open, state, .. } => {
                 let mut tasks = household::open(office).await?.household_tasks(open).await?;
                 tasks.retain(|task| state.is_none_or(|state| task.state == state));
                 return list(&tasks, output);
             }
-            Action::Cancel(step) => {
+            TaskVerb::Cancel(step) => {
                 let person = household::open(office).await?;
                 let id = ids::household_task(&person, &step.id).await?;
                 let task = person.cancel_task(&id, step.note.as_deref()).await?;
                 let line = format!("task {} of {} for {} is canceled", task.id, task.owner, task.assignee);
                 return said(&task, &line, output);
             }
-            Action::Reassign { id, name } => {
+            TaskVerb::Reassign { id, name } => {
                 let person = household::open(office).await?;
                 let id = ids::household_task(&person, &id).await?;
                 let task = match person.reassign_task(&id, &name).await {
@@ -102,7 +102,7 @@ impl Task {
                 };
                 return said(&task, &format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee), output);
             }
-            Action::List { owned, given, open, state, .. } => {
+            TaskVerb::List { owned, given, open, state, .. } => {
                 let owned = if owned { Some(true) } else { given.then_some(false) };
                 let mailbox = office.open().await?;
                 let mut tasks = mailbox.tasks(TaskFilter { owned, state, open }).await?;
@@ -111,11 +111,11 @@ impl Task {
                 }
                 return list(&tasks, output);
             }
-            Action::Accept(step) => (step, TaskState::Accepted),
-            Action::Reject(step) => (step, TaskState::Rejected),
-            Action::Start(step) => (step, TaskState::Working),
-            Action::Done(step) => (step, TaskState::Completed),
-            Action::Fail(step) => (step, TaskState::Failed),
+            TaskVerb::Accept(step) => (step, TaskState::Accepted),
+            TaskVerb::Reject(step) => (step, TaskState::Rejected),
+            TaskVerb::Start(step) => (step, TaskState::Working),
+            TaskVerb::Done(step) => (step, TaskState::Completed),
+            TaskVerb::Fail(step) => (step, TaskState::Failed),
         };
         let mailbox = office.open().await?;
         let id = ids::task(&*mailbox, &step.id).await?;

@@ -8,7 +8,7 @@ use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, limits};
 use amb_dir::transcript::TranscriptStore;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::home;
 use crate::input::stdin;
@@ -22,13 +22,13 @@ Examples:
   amb transcript recent feishu:oc_123 --limit 20 --json
   amb transcript follow feishu:oc_123
   amb --server http://127.0.0.1:8000 --as ann transcript share feishu:oc_123 ben write")]
-pub(crate) struct Transcript {
+pub(crate) struct TranscriptCommand {
     #[command(subcommand)]
-    action: Action,
+    action: TranscriptVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TranscriptVerb {
     /// Add what was said
     Append {
         /// The chat, such as feishu:oc_123
@@ -68,7 +68,7 @@ enum Action {
         agent: AgentName,
         /// What it may do
         #[arg(default_value = "read")]
-        access: Shared,
+        access: SharedAccess,
     },
     /// What is said from now on, until interrupted
     Follow {
@@ -80,7 +80,7 @@ enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shared {
+enum SharedAccess {
     /// Read it
     Read,
     /// Read it and add to it
@@ -108,15 +108,15 @@ impl TranscriptPlace {
     /// Whether a server's transcript is meant. A server that merely runs here does not replace nanobot's files where those exist.
     fn is_remote(&self, office: &OfficeArgs) -> bool {
         let has_files = || home::nanobot_transcripts().is_ok_and(|root| root.is_dir());
-        let is_named = office.origin != Origin::Local || self.owner.is_some();
+        let is_named = office.origin != OfficeOrigin::Local || self.owner.is_some();
         self.root.is_none() && office.server.is_some() && (is_named || !has_files())
     }
 }
 
-impl Transcript {
+impl TranscriptCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
-            Action::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
+            TranscriptVerb::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
                 let content = if text == "-" { stdin()? } else { text };
                 let line = Line { role, content, sender, author: None, message_id, ts: timestamp_ms };
                 match (place.is_remote(office), &place.owner) {
@@ -127,7 +127,7 @@ impl Transcript {
                 output.note("appended");
                 Ok(())
             }
-            Action::Recent { key, limit, place } => {
+            TranscriptVerb::Recent { key, limit, place } => {
                 let lines = match (place.is_remote(office), &place.owner) {
                     (true, None) => office.open().await?.transcript_recent(&key, limit).await?,
                     (_, Some(owner)) => office.open().await?.transcript_recent_of(owner, &key, limit).await?,
@@ -138,11 +138,11 @@ impl Transcript {
                 }
                 lines.iter().try_for_each(|line| show(line, output))
             }
-            Action::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
-            Action::Follow { key, place } if place.is_remote(office) => {
+            TranscriptVerb::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
+            TranscriptVerb::Follow { key, place } if place.is_remote(office) => {
                 Err(Failure::usage(format!("following {key} needs its files: --root DIR")))
             }
-            Action::Follow { key, place } => {
+            TranscriptVerb::Follow { key, place } => {
                 let mut following = place.store()?.follow(&key).await?;
                 while let Some(line) = following.recv().await {
                     let line = line?;
@@ -162,23 +162,23 @@ async fn share(
     output: Output,
     key: &TranscriptKey,
     agent: &AgentName,
-    shared: Shared,
+    shared: SharedAccess,
 ) -> Result<(), Failure> {
     let Some(server) = &office.server else {
         let detail = "transcripts in files are shared by who may read the files; --server URL names an office";
         return Err(OfficeError::unsupported(detail).into());
     };
     let access = match shared {
-        Shared::Read => Some(Access::Read),
-        Shared::Write => Some(Access::Write),
-        Shared::None => None,
+        SharedAccess::Read => Some(Access::Read),
+        SharedAccess::Write => Some(Access::Write),
+        SharedAccess::None => None,
     };
     let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
     mailbox.share_transcript(key, agent, access).await?;
     output.note(match shared {
-        Shared::Read => format!("{agent} may read {key}"),
-        Shared::Write => format!("{agent} may read {key} and add to it"),
-        Shared::None => format!("{key} is not shared with {agent}"),
+        SharedAccess::Read => format!("{agent} may read {key}"),
+        SharedAccess::Write => format!("{agent} may read {key} and add to it"),
+        SharedAccess::None => format!("{key} is not shared with {agent}"),
     });
     Ok(())
 }

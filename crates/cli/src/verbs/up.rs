@@ -12,12 +12,12 @@ use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use crate::args::{OfficeArgs, Origin};
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::database::Progress;
 use crate::failure::Failure;
 use crate::local::OfficeRecord;
 use crate::output::Output;
-use crate::verbs::status::Report;
+use crate::verbs::status::OfficeStatus;
 use crate::{durable, home, household, keys, local, log_file};
 
 /// The timeout until the office listens: a large database may have to be migrated first.
@@ -34,9 +34,9 @@ const LINES: usize = 10;
 /// foreground.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb up\n  amb register ann\n  amb send ann 'hello'")]
-pub(crate) struct Up {}
+pub(crate) struct UpCommand {}
 
-impl Up {
+impl UpCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // Locked until the office is ready: a second `amb up` waits here, and then finds it running.
         let _turn = local::turn().await?;
@@ -47,7 +47,7 @@ impl Up {
                 (local::running().context("the office started and is gone again; see `amb status`")?, true)
             }
         };
-        let mut report = Report::of(&record).await?;
+        let mut report = OfficeStatus::of(&record).await?;
         report.started = Some(started);
         report.dashboard = dashboard_link(&record).await.unwrap_or_else(|error| {
             tracing::debug!(?error, "no link to the dashboard");
@@ -61,7 +61,7 @@ impl Up {
             false => format!("the office was up already, at {}", record.url),
         })?;
         report.lines(output)?;
-        if office.origin != Origin::Local
+        if office.origin != OfficeOrigin::Local
             && let Some(place) = office.place_said()
         {
             output.note(format!("note: your verbs use {place}, which you named; `amb office list` shows where"));

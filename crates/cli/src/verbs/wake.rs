@@ -21,13 +21,13 @@ Examples:
   amb wake test                    in a shell of the client: rings once, and says by which door
   amb --as ben wake test --client codex
   amb wake status                  sessions, their last rings, and who is rung for which mailbox")]
-pub(crate) struct Wake {
+pub(crate) struct WakeCommand {
     #[command(subcommand)]
-    what: What,
+    what: WakeVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum WakeVerb {
     /// Ring once, and say by which door it went, or why there is none and what to change
     Test {
         /// Which client; found out where not said
@@ -68,11 +68,11 @@ pub(crate) enum WakeClient {
     Vscode,
 }
 
-impl Wake {
+impl WakeCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.what {
-            What::Test { client } => test::run(office, client, output).await,
-            What::Status => status::run(office, output),
+            WakeVerb::Test { client } => test::run(office, client, output).await,
+            WakeVerb::Status => status::run(office, output),
         }
     }
 }

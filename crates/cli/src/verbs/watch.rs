@@ -38,7 +38,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 #[command(
     after_help = "Examples:\n  amb --as ben watch\n  amb --as ben watch --ack --json | while read -r mail; do handle \"$mail\"; done"
 )]
-pub(crate) struct Watch {
+pub(crate) struct WatchCommand {
     /// Take mail and acknowledge it once printed
     #[arg(long)]
     ack: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Watch {
     archiving: Archiving,
 }
 
-impl Watch {
+impl WatchCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
         // A mailbox may be watched before its first message; but an unknown name is often a typo.
@@ -159,7 +159,7 @@ async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u6
         }
         for message in mail {
             let id = message.id.clone();
-            let taken = Taken::of(message);
+            let taken = ClaimedEvent::of(message);
             match output.json {
                 true => output.line_of(&taken)?,
                 false => output.say(describe(&taken.event))?,
@@ -175,7 +175,7 @@ async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u6
 
 /// A message as a consumer gets it: the event, and what a runtime needs to pass it on or to answer in the right chat.
 #[derive(Serialize)]
-struct Taken {
+struct ClaimedEvent {
     #[serde(flatten)]
     event: Event,
     ttl: u8,
@@ -187,7 +187,7 @@ struct Taken {
     metadata: Object,
 }
 
-impl Taken {
+impl ClaimedEvent {
     fn of(message: Message) -> Self {
         let subject = message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
         let derived = || SessionId::between(&message.from, &message.to, &subject);

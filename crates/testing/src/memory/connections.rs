@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::State;
+use super::MemoryState;
 use amb_core::doc::{
     Connected, Connection, ConnectionChange, ConnectionRequested, ConnectionStatus, PendingConnection,
 };
@@ -13,7 +13,7 @@ use amb_core::mailbox::Result;
 use amb_core::name::AgentName;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct MemoryConnection {
     id: ConnectionId,
     requester: AgentName,
     target: AgentName,
@@ -24,7 +24,7 @@ pub(super) struct Link {
     updated_at: Timestamp,
 }
 
-impl Link {
+impl MemoryConnection {
     fn is_between(&self, a: &AgentName, b: &AgentName) -> bool {
         (self.requester == *a && self.target == *b) || (self.requester == *b && self.target == *a)
     }
@@ -43,7 +43,7 @@ impl Link {
     }
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn connected(&self, a: &AgentName, b: &AgentName) -> bool {
         self.connections.iter().any(|link| link.status == ConnectionStatus::Active && link.is_between(a, b))
     }
@@ -54,8 +54,8 @@ impl State {
     }
 
     pub(super) fn pending_for(&self, me: &AgentName) -> Vec<PendingConnection> {
-        let waiting = |link: &&Link| link.target == *me && link.status == ConnectionStatus::Pending;
-        let show = |link: &Link| PendingConnection {
+        let waiting = |link: &&MemoryConnection| link.target == *me && link.status == ConnectionStatus::Pending;
+        let show = |link: &MemoryConnection| PendingConnection {
             connection_id: link.id.clone(),
             from_agent_name: link.requester.clone(),
             message: link.intro.clone(),
@@ -66,7 +66,7 @@ impl State {
     }
 
     pub(super) fn links_of(&self, me: &AgentName) -> Vec<Connection> {
-        let mine = |link: &&Link| link.requester == *me || link.target == *me;
+        let mine = |link: &&MemoryConnection| link.requester == *me || link.target == *me;
         self.connections.iter().filter(mine).map(|link| link.seen_by(me)).collect()
     }
 
@@ -81,7 +81,8 @@ impl State {
             return Err(OfficeError::invalid("an agent cannot connect with itself"));
         }
         self.agent(target)?;
-        let open = |link: &&Link| matches!(link.status, ConnectionStatus::Active | ConnectionStatus::Pending);
+        let open =
+            |link: &&MemoryConnection| matches!(link.status, ConnectionStatus::Active | ConnectionStatus::Pending);
         if self.connections.iter().filter(open).any(|link| link.is_between(me, target)) {
             return Err(OfficeError::new(
                 Code::Conflict,
@@ -93,7 +94,7 @@ impl State {
         let letter = |n: usize| char::from(b'A' + (n % 26) as u8);
         let code = format!("{}{}-{:03}", letter(number / 26_000), letter(number / 1_000), number % 1_000);
         let id = ConnectionId::fresh(now);
-        self.connections.push(Link {
+        self.connections.push(MemoryConnection {
             id: id.clone(),
             requester: me.clone(),
             target: target.clone(),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Session, State, Stored};
+use super::{MemoryMessage, MemorySession, MemoryState};
 use amb_core::consent::Consent;
 use amb_core::doc::Sent;
 use amb_core::draft::{Accepted, Draft};
@@ -13,15 +13,15 @@ use amb_core::message::{Kind, Message};
 use amb_core::name::AgentName;
 use amb_core::send::{Facts, Named, Parent, Place, Recipient, decide, no_message};
 
-impl State {
+impl MemoryState {
     /// A message that `me` sent or received.
-    pub(super) fn find(&self, me: &AgentName, id: &MessageId) -> Result<&Stored> {
+    pub(super) fn find(&self, me: &AgentName, id: &MessageId) -> Result<&MemoryMessage> {
         self.mail.iter().find(|stored| stored.message.id == *id && self.shows(stored, me)).ok_or_else(|| no_message(id))
     }
 
     /// Whether a message is shown to this agent: an undelivered one only to its sender, and so the rejection that the office
     /// wrote in the other's name.
-    pub(super) fn shows(&self, stored: &Stored, me: &AgentName) -> bool {
+    pub(super) fn shows(&self, stored: &MemoryMessage, me: &AgentName) -> bool {
         let message = &stored.message;
         if message.from != *me {
             return message.to == *me && stored.delivered;
@@ -80,7 +80,7 @@ impl State {
                 let subject = subject.unwrap_or_default();
                 let session = SessionId::between(me, &draft.to, &subject);
                 let members = [me.clone(), draft.to.clone()];
-                self.sessions.entry(session.clone()).or_insert(Session { subject, members });
+                self.sessions.entry(session.clone()).or_insert(MemorySession { subject, members });
                 session
             }
         };
@@ -111,7 +111,7 @@ impl State {
 
     /// Stores a message.
     pub(super) fn keep(&mut self, message: Message, delivered: bool) {
-        self.mail.push(Stored { message, delivered, delivered_at: None, read_at: None, claimed_until: None });
+        self.mail.push(MemoryMessage { message, delivered, delivered_at: None, read_at: None, claimed_until: None });
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{MemoryOffice, Stored};
+use super::{MemoryMessage, MemoryOffice};
 use amb_core::card::{Card, Status};
 use amb_core::consent::Consent;
 use amb_core::doc::{
@@ -47,7 +47,7 @@ impl MemoryMailbox {
     }
 }
 
-fn receipt(stored: &Stored) -> Receipt {
+fn receipt(stored: &MemoryMessage) -> Receipt {
     Receipt::of(stored.message.to.clone(), stored.message.sent_at, stored.delivered_at, stored.read_at)
 }
 
@@ -155,7 +155,7 @@ impl Mailbox for MemoryMailbox {
         let state = self.office.lock();
         let mut sessions = Vec::new();
         for (id, session) in state.sessions.iter().filter(|(_, session)| session.members.contains(&self.me)) {
-            let mail: Vec<&Stored> = state
+            let mail: Vec<&MemoryMessage> = state
                 .mail
                 .iter()
                 .filter(|stored| stored.message.session.as_ref() == Some(id) && state.shows(stored, &self.me))
@@ -250,7 +250,7 @@ impl Mailbox for MemoryMailbox {
         let now = Timestamp::now();
         let until = now + request.lease;
         let mut state = self.office.lock();
-        let mut free: Vec<&mut Stored> = state
+        let mut free: Vec<&mut MemoryMessage> = state
             .mail
             .iter_mut()
             .filter(|s| {
@@ -294,7 +294,7 @@ impl Mailbox for MemoryMailbox {
     async fn claimed(&self) -> Result<Vec<Message>> {
         let now = Timestamp::now();
         let state = self.office.lock();
-        let held = |s: &&Stored| {
+        let held = |s: &&MemoryMessage| {
             s.message.to == self.me && s.read_at.is_none() && s.claimed_until.is_some_and(|until| until > now)
         };
         Ok(state.mail.iter().filter(held).take(MAX_CLAIMED).map(|s| s.message.clone()).collect())

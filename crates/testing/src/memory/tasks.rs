@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::State;
+use super::MemoryState;
 use amb_core::Object;
 use amb_core::error::{Code, OfficeError};
 use amb_core::id::{MessageId, TaskId};
@@ -12,7 +12,7 @@ use amb_core::name::AgentName;
 use amb_core::route;
 use amb_core::task::{self, Asked, Task, TaskRef, TaskState};
 
-impl State {
+impl MemoryState {
     /// Opens the task that a message brings, or records why the office rejected it.
     pub(super) fn open_task(
         &mut self,

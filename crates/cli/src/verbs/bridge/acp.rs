@@ -7,7 +7,7 @@ use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
 use amb_bridge::{BridgeOptions, Conversations, TaskHandling, exec};
 
 use super::carry::{carry, mailbox, memory};
-use super::{Common, LONGEST_TURN, state};
+use super::{BridgeArgs, LONGEST_TURN, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -25,7 +25,7 @@ Examples:
 One process is kept for all mail, with a session for each peer. What the agent asks permission for is
 refused unless --permissions says otherwise. Of your own environment it gets PATH, HOME, USER, LOGNAME,
 SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
-pub(super) struct Resident {
+pub(super) struct AcpArgs {
     /// What is allowed when the agent asks: reject (nothing), read (what only looks) or allow (everything)
     #[arg(long, value_name = "RULE", default_value = "reject", value_parser = permissions)]
     permissions: Permissions,
@@ -45,7 +45,7 @@ pub(super) struct Resident {
     #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
     turn_timeout: u64,
     #[command(flatten)]
-    common: Common,
+    common: BridgeArgs,
     /// The agent's command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -69,7 +69,7 @@ fn sessions(text: &str) -> Result<Conversations, String> {
     }
 }
 
-impl Resident {
+impl AcpArgs {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let options = BridgeOptions {
             conversations: self.sessions,

@@ -6,7 +6,7 @@ use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::{BridgeOptions, Runtime, TaskHandling};
 
 use super::carry::{carry, mailbox, memory};
-use super::{Common, LONGEST_TURN, state};
+use super::{BridgeArgs, LONGEST_TURN, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -35,7 +35,7 @@ pub(super) struct Command {
     #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
     turn_timeout: u64,
     #[command(flatten)]
-    common: Common,
+    common: BridgeArgs,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,

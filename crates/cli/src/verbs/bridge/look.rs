@@ -13,7 +13,7 @@ use crate::output::{Output, ago, preview};
 
 /// One bridge, for programs.
 #[derive(Serialize)]
-struct Shown {
+struct BridgeReport {
     running: bool,
     #[serde(flatten)]
     status: BridgeStatus,
@@ -26,7 +26,12 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
     for root in state::known(office, state)? {
         let ledger = Ledger::look(&root);
         if let Some(status) = ledger.status()? {
-            all.push(Shown { running: ledger.is_held()?, status, dead: ledger.dead_letters()?.len(), state: root });
+            all.push(BridgeReport {
+                running: ledger.is_held()?,
+                status,
+                dead: ledger.dead_letters()?.len(),
+                state: root,
+            });
         }
     }
     if output.json {
@@ -71,7 +76,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
     Ok(())
 }
 
-fn word(shown: &Shown) -> String {
+fn word(shown: &BridgeReport) -> String {
     match (&shown.status.connection, shown.running) {
         (_, false) => "stopped",
         (RuntimeState::Unknown, _) => "ready",

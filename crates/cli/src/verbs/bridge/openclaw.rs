@@ -7,7 +7,7 @@ use amb_bridge::openclaw::{Gateway, GatewayRoute};
 use amb_bridge::{BridgeOptions, Conversations, TaskHandling};
 
 use super::carry::{carry, mailbox, memory};
-use super::{Common, LONGEST_TURN};
+use super::{BridgeArgs, LONGEST_TURN};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::{InitClient, Scope, json};
@@ -26,10 +26,10 @@ Examples:
 The token is read from OPENCLAW_GATEWAY_TOKEN; it is gateway.auth.token in openclaw.json.
 The route websocket needs nothing more; chat needs gateway.http.endpoints.chatCompletions.enabled,
 sessions_send needs sessions_send in gateway.tools.allow. auto takes the first that works.")]
-pub(super) struct OpenClaw {
+pub(super) struct OpenClawArgs {
     /// How turns are asked for: auto, chat, websocket or sessions_send
     #[arg(long, default_value = "auto", value_parser = route)]
-    route: Chosen,
+    route: RouteChoice,
     /// The gateway's address; where it is not said, the port in openclaw.json on this machine, else 18789
     #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL")]
     gateway_url: Option<String>,
@@ -44,21 +44,21 @@ pub(super) struct OpenClaw {
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
     turn_timeout: u64,
     #[command(flatten)]
-    common: Common,
+    common: BridgeArgs,
 }
 
 /// A route, or `None` for the first that the gateway offers.
 #[derive(Debug, Clone, Copy)]
-struct Chosen(Option<GatewayRoute>);
+struct RouteChoice(Option<GatewayRoute>);
 
-fn route(text: &str) -> Result<Chosen, String> {
+fn route(text: &str) -> Result<RouteChoice, String> {
     match text {
-        "auto" => Ok(Chosen(None)),
-        _ => text.parse().map(|route| Chosen(Some(route))),
+        "auto" => Ok(RouteChoice(None)),
+        _ => text.parse().map(|route| RouteChoice(Some(route))),
     }
 }
 
-impl OpenClaw {
+impl OpenClawArgs {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let config = openclaw_config()?;
         let token = std::env::var("OPENCLAW_GATEWAY_TOKEN").unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_client::{Client, Follower, ServerUrl};
+use amb_client::{Client, EventFollower, ServerUrl};
 use amb_core::doc::Sent;
 use amb_core::mailbox::Mailbox;
 use amb_core::{
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Actor {
     pub(super) mailbox: Client,
     /// What the office pushes; `None` while the agent is disconnected.
-    log: Option<Follower>,
+    log: Option<EventFollower>,
     /// How far the agent has read its log.
     cursor: Cursor,
 }

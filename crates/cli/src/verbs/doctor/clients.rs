@@ -4,9 +4,9 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::Check;
+use super::CheckResult;
 use crate::args::OfficeArgs;
-use crate::init::{InitClient, Item, Scope, Setting, server_at};
+use crate::init::{ConfigValue, InitClient, Scope, Setting, server_at};
 use crate::output::ago;
 use crate::verbs::init::places;
 use crate::verbs::wake::{failures, reach};
@@ -14,7 +14,7 @@ use crate::verbs::wake::{failures, reach};
 /// The default name of the mailbox in a client's configuration.
 const NAME: &str = "mailbox";
 
-pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
+pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
     let Ok(places) = places() else { return Vec::new() };
     let mut checks = Vec::new();
     for client in InitClient::value_variants() {
@@ -23,11 +23,11 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
             // Some clients have one configuration only.
             let Ok((path, format)) = client.place(scope, &places) else { continue };
             let Ok(text) = fs_err::read_to_string(&path) else { continue };
-            let setting = Setting::new(&client.path(NAME), Item::text(""));
+            let setting = Setting::new(&client.path(NAME), ConfigValue::text(""));
             match server_at(format, &text, &setting) {
                 Ok(Some(command)) => checks.push(started(&name, &path, &command)),
                 Ok(None) => {}
-                Err(error) => checks.push(Check::problem(
+                Err(error) => checks.push(CheckResult::problem(
                     "client",
                     format!("{name}: {} cannot be read: {error:#}", path.display()),
                     "mend the file: the client itself cannot read it either",
@@ -37,8 +37,8 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
     }
     for (session, reached) in reach(office).await {
         checks.push(match reached {
-            Ok(()) => Check::ok("wake-up", format!("{session} can be woken")),
-            Err(detail) => Check::problem(
+            Ok(()) => CheckResult::ok("wake-up", format!("{session} can be woken")),
+            Err(detail) => CheckResult::problem(
                 "wake-up",
                 format!("{session} cannot be woken: {detail}"),
                 "its mail waits until it looks; start the client anew, or see `amb wake test` in a shell of it",
@@ -46,7 +46,7 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
         });
     }
     for (agent, at, detail) in failures(office) {
-        checks.push(Check::problem(
+        checks.push(CheckResult::problem(
             "wake-up",
             format!("{agent}: {}: {detail}", ago(at)),
             "`amb wake status` shows how it stands; `amb wake test` in a shell of the client tries its door",
@@ -56,12 +56,12 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
 }
 
 /// Whether the program that the client starts exists.
-fn started(client: &str, path: &Path, command: &str) -> Check {
+fn started(client: &str, path: &Path, command: &str) -> CheckResult {
     let is_address = command.contains("://");
     let found = is_address || is_program(command);
     match found {
-        true => Check::ok("client", format!("{client}: {} starts {command}", path.display())),
-        false => Check::problem(
+        true => CheckResult::ok("client", format!("{client}: {} starts {command}", path.display())),
+        false => CheckResult::problem(
             "client",
             format!("{client}: {} starts {command}, which is not there", path.display()),
             format!("`amb init {client}` writes it anew with where amb is now"),

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::Check;
-use crate::args::{OfficeArgs, Origin};
+use super::CheckResult;
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::database::bytes;
 use crate::{home, local};
 
@@ -13,9 +13,9 @@ const LITTLE: u64 = 100_000_000;
 /// With less than this, a note is due.
 const SOME: u64 = 1_000_000_000;
 
-pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
+pub(super) fn look(office: &OfficeArgs) -> Vec<CheckResult> {
     let mut checks = Vec::new();
-    if office.origin == Origin::Local
+    if office.origin == OfficeOrigin::Local
         && let Some(record) = local::running()
     {
         checks.extend(disk(Path::new(&record.store)));
@@ -26,28 +26,28 @@ pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
     checks
 }
 
-fn disk(path: &Path) -> Option<Check> {
+fn disk(path: &Path) -> Option<CheckResult> {
     let room = rustix::fs::statvfs(path).ok()?;
     Some(judge(path, room.f_bavail.saturating_mul(room.f_frsize)))
 }
 
-fn judge(path: &Path, free: u64) -> Check {
+fn judge(path: &Path, free: u64) -> CheckResult {
     let detail = format!("{} free where {} is", bytes(free), path.display());
     let remedy =
         "make room, or move the office (`amb backup`, `amb move`); `amb serve --keep-read-mail DAYS` keeps it small";
     match free {
-        0..LITTLE => Check::problem("disk", detail, remedy),
-        LITTLE..SOME => Check::note("disk", detail, remedy),
-        _ => Check::ok("disk", detail),
+        0..LITTLE => CheckResult::problem("disk", detail, remedy),
+        LITTLE..SOME => CheckResult::note("disk", detail, remedy),
+        _ => CheckResult::ok("disk", detail),
     }
 }
 
 /// A problem where others can read a file with secrets.
-fn secret(path: &Path) -> Option<Check> {
+fn secret(path: &Path) -> Option<CheckResult> {
     let mode = fs_err::metadata(path).ok()?.permissions().mode();
     Some(match mode & 0o077 {
-        0 => Check::ok("keys", format!("{} is yours alone", path.display())),
-        _ => Check::problem(
+        0 => CheckResult::ok("keys", format!("{} is yours alone", path.display())),
+        _ => CheckResult::problem(
             "keys",
             format!("others can read {}", path.display()),
             format!("chmod 600 {}", path.display()),

@@ -1,32 +1,32 @@
 //! The office at a server: whether it is reachable, accepts the key, and has the same time.
 
-use amb_client::{Client, Health, ServerUrl};
+use amb_client::{Client, ServerHealth, ServerUrl};
 use amb_core::{Code, Timestamp};
 use jiff::SignedDuration;
 
-use super::Check;
-use crate::args::{OfficeArgs, Origin};
+use super::CheckResult;
+use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 
 /// The largest difference between clocks before deadlines and presence look wrong. A response tells the time to the second.
 const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<Check>, Failure> {
+pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<CheckResult>, Failure> {
     let Some(server) = &office.server else {
         let remedy = "`amb up` starts one on this machine";
         return Ok(match super::has_directory() {
-            true => vec![Check::note("office", "no local office runs; verbs use nanobot's mailboxes", remedy)],
-            false => vec![Check::problem("office", "no office runs here", remedy)],
+            true => vec![CheckResult::note("office", "no local office runs; verbs use nanobot's mailboxes", remedy)],
+            false => vec![CheckResult::problem("office", "no office runs here", remedy)],
         });
     };
     let health = match amb_client::health(server).await {
         Ok(health) => health,
         Err(error) => {
             let remedy = match office.origin {
-                Origin::Local => "`amb down`, then `amb up`; `amb status` shows its log",
+                OfficeOrigin::Local => "`amb down`, then `amb up`; `amb status` shows its log",
                 _ => "start it (`amb serve`), or see whether the address is right: `amb office list`",
             };
-            return Ok(vec![Check::problem("office", error.detail(), remedy)]);
+            return Ok(vec![CheckResult::problem("office", error.detail(), remedy)]);
         }
     };
     let mut checks = vec![is_up(server, &health)];
@@ -35,10 +35,10 @@ pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-fn is_up(server: &ServerUrl, health: &Health) -> Check {
+fn is_up(server: &ServerUrl, health: &ServerHealth) -> CheckResult {
     if let Some(problem) = &health.problem {
         let detail = format!("{server} takes no mail: {problem}");
-        return Check::problem(
+        return CheckResult::problem(
             "office",
             detail,
             "see its log (`amb status` says where); a full disk is the usual reason",
@@ -46,8 +46,8 @@ fn is_up(server: &ServerUrl, health: &Health) -> Check {
     }
     let (mine, version) = (env!("CARGO_PKG_VERSION"), health.version.as_deref().unwrap_or("?"));
     match version == mine {
-        true => Check::ok("office", format!("{server} is up, version {version}, {} ms", health.took.as_millis())),
-        false => Check::note(
+        true => CheckResult::ok("office", format!("{server} is up, version {version}, {} ms", health.took.as_millis())),
+        false => CheckResult::note(
             "office",
             format!("{server} runs version {version}, and this is {mine}"),
             "start the office anew with this version, or install the same one on both sides",
@@ -55,14 +55,14 @@ fn is_up(server: &ServerUrl, health: &Health) -> Check {
     }
 }
 
-fn clock(there: Timestamp, here: Timestamp, took: std::time::Duration) -> Check {
+fn clock(there: Timestamp, here: Timestamp, took: std::time::Duration) -> CheckResult {
     let apart = here.duration_since(there);
     let within = SKEW.saturating_add(SignedDuration::try_from(took).unwrap_or_default());
     match apart.abs() <= within {
-        true => Check::ok("clock", "this machine and the office have the same time"),
+        true => CheckResult::ok("clock", "this machine and the office have the same time"),
         false => {
             let which = if apart.is_positive() { "ahead of" } else { "behind" };
-            Check::problem(
+            CheckResult::problem(
                 "clock",
                 format!("this machine is {} s {which} the office", apart.abs().as_secs()),
                 "let both clocks follow NTP (`timedatectl set-ntp true`); deadlines and presence depend on them",
@@ -71,19 +71,21 @@ fn clock(there: Timestamp, here: Timestamp, took: std::time::Duration) -> Check 
     }
 }
 
-async fn key(office: &OfficeArgs, server: &ServerUrl) -> Check {
+async fn key(office: &OfficeArgs, server: &ServerUrl) -> CheckResult {
     let key = match office.key_of_speaker(server).await {
         Ok(key) => key,
-        Err(error) => return Check::note("key", error.sentence(), "`amb register NAME` makes an agent and its key"),
+        Err(error) => {
+            return CheckResult::note("key", error.sentence(), "`amb register NAME` makes an agent and its key");
+        }
     };
     match Client::open(server.clone(), key).await {
-        Ok(client) => Check::ok("key", format!("you speak as {}", amb_core::Mailbox::me(&client))),
-        Err(error) if error.code() == Code::Unauthorized => Check::problem(
+        Ok(client) => CheckResult::ok("key", format!("you speak as {}", amb_core::Mailbox::me(&client))),
+        Err(error) if error.code() == Code::Unauthorized => CheckResult::problem(
             "key",
             format!("{server} does not take your key: {}", error.detail()),
             "was the database replaced? Take the agent out of keys.json in your configuration directory and register it anew",
         ),
-        Err(error) => Check::problem("key", error.detail(), "try again; the office answers its health check"),
+        Err(error) => CheckResult::problem("key", error.detail(), "try again; the office answers its health check"),
     }
 }
 

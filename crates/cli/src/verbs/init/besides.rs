@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Init, places, usage};
+use super::{InitCommand, places, usage};
 use crate::failure::Failure;
 use crate::init::{ClientAccount, ConfigFile, Extra, Hooks, Plan, Scope, Setting, diff, json};
 use crate::output::Output;
@@ -27,7 +27,7 @@ pub(super) struct WrittenFile {
     dry_run: bool,
 }
 
-impl Init {
+impl InitCommand {
     fn hooks(&self) -> Hooks {
         match (self.hooks, self.no_hooks) {
             (true, _) => Hooks::Always,

@@ -17,7 +17,7 @@ const LEAST: usize = 8;
 
 /// An event, and in whose mailbox it is.
 #[derive(Debug)]
-pub(super) struct LogLine {
+pub(super) struct MailboxEvent {
     /// In whose mailbox.
     pub(super) agent: AgentName,
     pub(super) event: Event,
@@ -25,7 +25,7 @@ pub(super) struct LogLine {
     pub(super) after: Option<Timestamp>,
 }
 
-impl LogLine {
+impl MailboxEvent {
     /// For programs: the event, with the mailbox's agent as `member`, and as `agent` too where the event has none of its own.
     pub(super) fn document(&self) -> serde_json::Result<Value> {
         let mut document = serde_json::to_value(&self.event)?;

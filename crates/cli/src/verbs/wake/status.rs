@@ -13,7 +13,7 @@ use crate::waking;
 
 /// A session, for programs.
 #[derive(Serialize)]
-struct Shown {
+struct SessionReport {
     agent: String,
     state: &'static str,
     holds_lease: bool,
@@ -26,7 +26,7 @@ struct Shown {
 /// The document of `amb wake status --json`.
 #[derive(Serialize)]
 struct Document {
-    sessions: Vec<Shown>,
+    sessions: Vec<SessionReport>,
     leases: Vec<LeaseShown>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
             let hint = (state.is_in_vain() && state != WakeState::Failed || state == WakeState::NoDoor)
                 .then(|| advice(&ledger));
             let state = state.as_str();
-            document.sessions.push(Shown { agent: agent.clone(), state, holds_lease, hint, ledger });
+            document.sessions.push(SessionReport { agent: agent.clone(), state, holds_lease, hint, ledger });
         }
         document.leases.extend(lease.map(|lease| LeaseShown { agent, lease }));
     }

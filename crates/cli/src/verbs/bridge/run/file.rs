@@ -7,7 +7,7 @@ use clap::Parser;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::super::Action;
+use super::super::BridgeVerb;
 use crate::args::{Cli, OfficeArgs, Verb};
 use crate::failure::Failure;
 use crate::home;
@@ -137,7 +137,7 @@ fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
 
 impl BridgeEntry {
     /// The bridge and its office, as parsed from the command line.
-    pub(crate) fn parse(&self) -> Result<(Action, OfficeArgs), Failure> {
+    pub(crate) fn parse(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
         let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.words.iter().map(String::as_str)));
         let mut cli = cli.map_err(|error| {
             let text = error.to_string();
