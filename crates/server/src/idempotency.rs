@@ -4,14 +4,21 @@ use amb_store::Agent;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::Serialize;
+use utoipa::IntoParams;
 
 use crate::problem::Problem;
 
 /// The header under which a repeat answers the first result.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The key of a request, if there is one. Not by way of all headers: those would be copied.
-pub(crate) struct IdempotencyKey(pub(crate) Option<String>);
+/// The key of a request, if there is one. Read from the request's parts, since extracting a `HeaderMap` copies all headers.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header, names("Idempotency-Key"))]
+pub(crate) struct IdempotencyKey(
+    /// A repeat with the same key and body answers the first result and changes nothing
+    #[param(max_length = 255, pattern = "^[!-~]+$")]
+    pub(crate) Option<String>,
+);
 
 impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;

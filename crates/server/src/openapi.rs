@@ -8,7 +8,7 @@ use axum::http::header;
 use axum::response::{self, IntoResponse};
 use serde_json::json;
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
@@ -33,7 +33,7 @@ use crate::routes::Operations;
 )]
 struct ApiDocument;
 
-/// The two ways to show a key.
+/// The two ways to send a key, which every operation needs unless it is declared with `security(())`.
 struct KeySchemes;
 
 impl Modify for KeySchemes {
@@ -42,6 +42,15 @@ impl Modify for KeySchemes {
         let header = ApiKeyValue::with_description("X-API-Key", "The key that registration answered.");
         components.add_security_scheme("key", SecurityScheme::ApiKey(ApiKey::Header(header)));
         components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+        for item in document.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete, &mut item.put] {
+                let Some(operation) = operation else { continue };
+                operation.security = match operation.security {
+                    None => Some(["key", "bearer"].map(|scheme| SecurityRequirement::new(scheme, [""; 0])).into()),
+                    Some(_) => None,
+                };
+            }
+        }
     }
 }
 

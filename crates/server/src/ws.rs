@@ -69,6 +69,7 @@ impl SocketOptions {
     get,
     path = "/ws",
     tag = "events",
+    security(()),
     params(WsQuery),
     responses(
         (status = 101, description = "A WebSocket"),

@@ -36,7 +36,7 @@ fn default_limit() -> u32 {
 /// Everybody the caller may know of
 ///
 /// That is itself, those it is connected with, and those that are discoverable, unless they blocked it.
-#[utoipa::path(get, path = "/agents", tag = "agents", params(AgentsQuery), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/agents", tag = "agents", params(AgentsQuery),
     responses((status = 200, description = "A page of the directory", body = Agents)))]
 pub(crate) async fn agents(
     State(app): State<App>,
@@ -56,7 +56,7 @@ pub(crate) async fn agents(
 }
 
 /// One agent that the caller may know of
-#[utoipa::path(get, path = "/agents/{name}", tag = "agents", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/agents/{name}", tag = "agents",
     params(("name" = AgentName, Path, description = "Whose card")),
     responses(
         (status = 200, description = "Its card and presence", body = AgentEntry),

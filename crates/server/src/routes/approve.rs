@@ -29,10 +29,8 @@ const MAX_CODE_CHARS: usize = 64;
     post,
     path = "/connections/approve",
     tag = "connections",
-    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
+    params(IdempotencyKey),
     request_body = ApproveBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Connected", body = Connected),
         (status = 403, description = "The code is of the caller's own request"),

@@ -36,10 +36,8 @@ pub(crate) struct ConnectBody {
     post,
     path = "/connections/request",
     tag = "connections",
-    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
+    params(IdempotencyKey),
     request_body = ConnectBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Asked", body = ConnectionRequested),
         (status = 403, description = "The other agent wants to hear nothing of the caller"),

@@ -13,7 +13,7 @@ use crate::problem::Problem;
 use crate::reply::{OkJson, fitting};
 
 /// All of the caller's connections, and what became of them
-#[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/connections", tag = "connections",
     responses((status = 200, description = "With each agent the present state", body = Connections)))]
 pub(crate) async fn connections(
     State(app): State<App>,
@@ -24,7 +24,7 @@ pub(crate) async fn connections(
 }
 
 /// Who waits for the caller's approval
-#[utoipa::path(get, path = "/connections/pending", tag = "connections", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/connections/pending", tag = "connections",
     responses((status = 200, description = "The requests", body = Pending)))]
 pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Pending>, Problem> {
     let (pending_connections, truncated) = fitting(app.store.pending_connections(&caller, Timestamp::now()).await?);
@@ -56,7 +56,6 @@ macro_rules! change_route {
     ($name:ident, $path:literal, $change:ident, $title:literal, $done:literal) => {
         #[doc = $title]
         #[utoipa::path(post, path = $path, tag = "connections", request_body = PeerBody,
-                                    security(("key" = []), ("bearer" = [])),
                                     responses(
                                         (status = 200, description = $done, body = Connection),
                                         (status = 404, description = "No such agent, or nothing of the kind with it"),

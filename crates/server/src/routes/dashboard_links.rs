@@ -17,7 +17,6 @@ use crate::reply::Created;
 /// For the person of a household, and for the office's operator. The browser stays signed in for a week, or until the key ends
 /// that the link was made with.
 #[utoipa::path(post, path = "/dashboard/links", tag = "agents",
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Open it within five minutes", body = DashboardLink),
         (status = 403, description = "The caller is neither the person of a household nor the operator"),

@@ -61,7 +61,6 @@ fn default_limit() -> usize {
     path = "/events",
     tag = "events",
     params(EventsQuery),
-    security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "A page of the log; empty when nothing happened in time", body = EventPage))
 )]
 pub(crate) async fn events(

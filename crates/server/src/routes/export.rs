@@ -27,7 +27,7 @@ pub(crate) struct ExportParams {
 }
 
 /// The caller's mail, sent and received, session by session
-#[utoipa::path(get, path = "/export", tag = "messages", params(ExportParams), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/export", tag = "messages", params(ExportParams),
     responses(
         (status = 200, description = "A page; empty at the end", body = Exported),
         (status = 404, description = "`after` is no message of the caller's"),

@@ -25,7 +25,7 @@ fn group_name(text: &str) -> Result<AgentName, Problem> {
 }
 
 /// The groups that the caller is in or was invited to
-#[utoipa::path(get, path = "/groups", tag = "groups", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/groups", tag = "groups",
     responses((status = 200, description = "The groups", body = Groups)))]
 pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Groups>, Problem> {
     let (groups, truncated) = fitting(app.store.groups(&caller).await?);
@@ -42,9 +42,7 @@ pub(crate) struct GroupBody {
 
 /// Makes a group whose owner and first member is the caller
 #[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupBody,
-    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(IdempotencyKey),
     responses(
         (status = 201, description = "Made", body = Group),
         (status = 409, description = "The name is taken"),
@@ -70,9 +68,7 @@ pub(crate) struct InviteBody {
 
 /// Invites an agent to a group of the caller's
 #[utoipa::path(post, path = "/groups/{name}/invite", tag = "groups", request_body = InviteBody,
-    params(("name" = AgentName, Path, description = "Which group"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(("name" = AgentName, Path, description = "Which group"), IdempotencyKey),
     responses(
         (status = 200, description = "Invited; nobody gets a group's mail without having agreed", body = Group),
         (status = 403, description = "The group is another agent's, or the two are not connected"),
@@ -95,7 +91,6 @@ pub(crate) async fn invite(
 /// Agrees to an invitation
 #[utoipa::path(post, path = "/groups/{name}/join", tag = "groups",
     params(("name" = AgentName, Path, description = "Which group")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "In it", body = Group),
         (status = 403, description = "Not invited"),
@@ -115,7 +110,6 @@ pub(crate) async fn join(
 /// When its owner leaves, the group is the member's that registered first. Without a member it is over; its name stays taken.
 #[utoipa::path(post, path = "/groups/{name}/leave", operation_id = "leave_group", tag = "groups",
     params(("name" = AgentName, Path, description = "Which group")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Out of it", body = Group),
         (status = 403, description = "Not in it"),
@@ -132,7 +126,6 @@ pub(crate) async fn leave(
 /// Takes an agent out of a group of the caller's, or its invitation back
 #[utoipa::path(post, path = "/groups/{name}/remove", tag = "groups", request_body = InviteBody,
     params(("name" = AgentName, Path, description = "Which group")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Out of it", body = Group),
         (status = 403, description = "The group is another agent's"),
@@ -159,9 +152,7 @@ send_body! {
 
 /// Sends one message to several agents, all or none
 #[utoipa::path(post, path = "/messages/send-many", tag = "messages", request_body = SendManyBody,
-    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(IdempotencyKey),
     responses(
         (status = 201, description = "Durable for all of them", body = SentMany),
         (status = 403, description = "No active connection with one of them; nothing was sent"),

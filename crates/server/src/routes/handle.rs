@@ -43,7 +43,6 @@ impl IdsBody {
 
 /// Marks messages that came to the caller as read
 #[utoipa::path(post, path = "/messages/ack", tag = "messages", request_body = IdsBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Marked; a message acknowledged twice is no error", body = Acknowledged),
         (status = 404, description = "One of them did not come to the caller; none was marked"),
@@ -61,7 +60,6 @@ pub(crate) async fn ack(
 ///
 /// Their receipts get `rung_at`, once, while the message is unread; `state` stays as it is.
 #[utoipa::path(post, path = "/messages/rung", tag = "messages", request_body = IdsBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "Noted; what was read, or rung for before, stays as it is"),
         (status = 404, description = "One of them did not come to the caller; none was marked"),
@@ -105,7 +103,6 @@ fn lease(seconds: Option<u32>) -> Result<Duration, Problem> {
 ///
 /// They come back after the lease unless acknowledged or released.
 #[utoipa::path(post, path = "/messages/claim", tag = "messages", request_body = ClaimBody,
-    security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "Taken", body = Claimed)))]
 pub(crate) async fn claim(
     State(app): State<App>,
@@ -122,7 +119,6 @@ pub(crate) async fn claim(
 
 /// Gives claimed messages back
 #[utoipa::path(post, path = "/messages/release", tag = "messages", request_body = IdsBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "They can be claimed again"),
         (status = 404, description = "One of them did not come to the caller"),
@@ -152,7 +148,6 @@ pub(crate) struct RenewBody {
 ///
 /// Those whose lease has run out, or that were read or given back, stay as they are.
 #[utoipa::path(post, path = "/messages/renew", tag = "messages", request_body = RenewBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "Those that are still held have the new lease"),
         (status = 404, description = "One of them did not come to the caller"),

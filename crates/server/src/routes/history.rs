@@ -41,7 +41,6 @@ fn default_limit() -> u32 {
     path = "/sessions/{session_id}/history",
     tag = "messages",
     params(("session_id" = Uuid, Path, description = "Which thread"), HistoryQuery),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The page", body = History),
         (status = 403, description = "The caller is not in this thread"),

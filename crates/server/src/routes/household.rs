@@ -29,7 +29,7 @@ const MACHINE: &str = "machine";
 /// The household that the caller is in
 ///
 /// Its members, whether they are there, and the machines whose tokens they were registered with.
-#[utoipa::path(get, path = "/household", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/household", tag = "household",
     responses(
         (status = 200, description = "The household", body = Household),
         (status = 404, description = "The caller is in no household"),
@@ -50,7 +50,7 @@ pub(crate) struct PersonBody {
 ///
 /// Made once, by whoever has the token that the household was founded with. The office marks this account as a person's,
 /// which no agent can be; no stranger finds it in the directory.
-#[utoipa::path(post, path = "/household/person", tag = "household", request_body = PersonBody,
+#[utoipa::path(post, path = "/household/person", tag = "household", request_body = PersonBody, security(()),
     params(("X-Household-Token" = String, Header, description = "The owner's token")),
     responses(
         (status = 201, description = "The person, and the key to speak with", body = Registered),
@@ -111,7 +111,6 @@ pub(crate) struct MachineBody {
 #[utoipa::path(post, path = "/household/machines", tag = "household", request_body = MachineBody,
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "A repeat with the same key and body answers the same machine, with a new token that replaces the first")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "The machine and its token", body = NewMachine),
         (status = 403, description = "The caller is not the person of a household"),
@@ -135,7 +134,7 @@ pub(crate) async fn add_machine(
 ///
 /// For the household's person. What the household alone allowed between them and others ends at once: mail, open tasks, shared
 /// transcripts, groups.
-#[utoipa::path(delete, path = "/household/machines/{id}", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(delete, path = "/household/machines/{id}", tag = "household",
     params(("id" = uuid::Uuid, Path, description = "Which machine")),
     responses(
         (status = 204, description = "Revoked"),
@@ -164,7 +163,7 @@ pub(crate) struct JoinBody {
 ///
 /// As if it had been registered with the token. A caller that is in this household already stays in it.
 #[utoipa::path(post, path = "/household/members", operation_id = "join_household", tag = "household",
-    request_body = JoinBody, security(("key" = []), ("bearer" = [])),
+    request_body = JoinBody,
     responses(
         (status = 204, description = "It is a member"),
         (status = 401, description = "The token is not known here, or was revoked"),
@@ -194,7 +193,7 @@ pub(crate) async fn join(
 ///
 /// The caller itself, unless it is paused; or any agent, where the caller is the household's person.
 #[utoipa::path(delete, path = "/household/members/{name}", operation_id = "leave_household", tag = "household",
-    security(("key" = []), ("bearer" = [])), params(("name" = AgentName, Path, description = "Who leaves")),
+    params(("name" = AgentName, Path, description = "Who leaves")),
     responses(
         (status = 204, description = "It is no member any more"),
         (status = 403, description = "The caller is not the household's person"),

@@ -55,7 +55,6 @@ pub(crate) struct HouseholdEventsQuery {
     operation_id = "household_events",
     tag = "household",
     params(HouseholdEventsQuery),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "A page; empty when nothing happened in time", body = HouseholdEvents),
         (status = 403, description = "The caller is not the person of a household"),

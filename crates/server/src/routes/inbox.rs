@@ -46,7 +46,6 @@ fn default_limit() -> u32 {
     path = "/inbox",
     tag = "messages",
     params(InboxQuery),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The inbox", body = Inbox),
         (status = 404, description = "`before` is no thread of the caller's"),

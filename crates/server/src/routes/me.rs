@@ -18,7 +18,7 @@ use crate::reply::OkJson;
 use crate::text;
 
 /// The caller as it sees itself
-#[utoipa::path(get, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/agents/me", tag = "agents",
     responses((status = 200, description = "The profile", body = Profile)))]
 pub(crate) async fn me(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Profile>, Problem> {
     let profile = app.store.profile(&caller, Timestamp::now()).await?;
@@ -46,7 +46,6 @@ pub(crate) struct PatchBody {
 
 /// Changes the caller's card
 #[utoipa::path(patch, path = "/agents/me", tag = "agents", request_body = PatchBody,
-    security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The profile as it is now", body = Profile)))]
 pub(crate) async fn patch(
     State(app): State<App>,
@@ -86,7 +85,7 @@ impl PatchBody {
 ///
 /// Its key stops working and its connections end. Others keep the mail they had with it; nobody can take its name.
 /// A key in its grace period is answered with 403 `old_key`.
-#[utoipa::path(delete, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(delete, path = "/agents/me", tag = "agents",
     responses(
         (status = 204, description = "Removed"),
         (status = 403, description = "`old_key`: the key that was shown is in its grace period; use the one that replaced it"),

@@ -72,6 +72,7 @@ pub(crate) struct Capability(pub(crate) String);
     post,
     path = "/agents/register",
     tag = "agents",
+    security(()),
     request_body = RegisterBody,
     responses(
         (status = 201, description = "Registered", body = Registered),

@@ -30,7 +30,6 @@ pub(crate) struct RotateBody {
 /// the old key goes on working for the grace period, but cannot be replaced again; the office's operator gives a new
 /// one with `amb admin key NAME`.
 #[utoipa::path(post, path = "/agents/me/rotate-key", tag = "agents", request_body = RotateBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The new key works", body = Rotated),
         (status = 403, description = "`old_key`: the key that was shown is in its grace period; use the one that replaced it"),

@@ -49,7 +49,7 @@ fn default_limit() -> u32 {
 }
 
 /// Looks through the caller's own mail, newest first
-#[utoipa::path(get, path = "/search", tag = "messages", params(SearchParams), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/search", tag = "messages", params(SearchParams),
     responses((status = 200, description = "What was found", body = Hits)))]
 pub(crate) async fn search(
     State(app): State<App>,

@@ -115,7 +115,6 @@ pub(crate) struct MessageFields {
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "A repeat with the same key and body answers the first result and sends nothing")),
     request_body = SendBody,
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Durable", body = Sent),
         (status = 403, description = "No active connection with the recipient, or it does not hear the caller"),

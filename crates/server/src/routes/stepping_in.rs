@@ -26,7 +26,7 @@ const MAX_SESSIONS: u32 = 100;
 ///
 /// For the household's person. Mail to the agent is accepted and waits: nothing is pushed to it, its long polls stay empty and its
 /// claims get nothing, until it is resumed. A repeat changes nothing.
-#[utoipa::path(post, path = "/household/members/{name}/pause", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(post, path = "/household/members/{name}/pause", tag = "household",
     params(("name" = AgentName, Path, description = "Which agent")),
     responses(
         (status = 200, description = "The agent, paused", body = AgentEntry),
@@ -45,7 +45,7 @@ pub(crate) async fn pause(
 /// Resumes a paused agent
 ///
 /// For the household's person. What waited arrives at once, in order. A repeat changes nothing.
-#[utoipa::path(post, path = "/household/members/{name}/resume", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(post, path = "/household/members/{name}/resume", tag = "household",
     params(("name" = AgentName, Path, description = "Which agent")),
     responses(
         (status = 200, description = "The agent, which gets its mail again", body = AgentEntry),
@@ -72,7 +72,7 @@ async fn set_paused(app: &App, caller: &Agent, name: &str, paused: bool) -> Resu
 /// For the person of a household that a member of it belongs to; of a group's conversation, that the group's owner belongs to. What
 /// is sent in it from now on is refused with 410 `gone`, by its subject too: another conversation needs a new one. Its open tasks
 /// are canceled. A repeat changes nothing.
-#[utoipa::path(post, path = "/sessions/{session_id}/end", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(post, path = "/sessions/{session_id}/end", tag = "household",
     params(("session_id" = Uuid, Path, description = "Which thread")),
     responses(
         (status = 200, description = "Ended, now or before", body = SessionEnded),
@@ -101,9 +101,7 @@ pub(crate) struct CancelBody {
 /// For the person of a household of which a member gave it or was given it. Both sides are told who did it, by an update and by
 /// `canceled_by`. A repeat changes nothing.
 #[utoipa::path(post, path = "/tasks/{task_id}/cancel", tag = "household", request_body = CancelBody,
-    params(("task_id" = Uuid, Path, description = "Which task"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(("task_id" = Uuid, Path, description = "Which task"), IdempotencyKey),
     responses(
         (status = 200, description = "The task, rejected where it was pending, else failed", body = Task),
         (status = 403, description = "The caller is not the person of a household"),
@@ -136,9 +134,7 @@ pub(crate) struct ReassignBody {
 /// the original text, the one before is told to stop, and the owner's callback stays. It is pending again; a deadline that has
 /// passed is dropped. A repeat changes nothing.
 #[utoipa::path(post, path = "/tasks/{task_id}/reassign", tag = "household", request_body = ReassignBody,
-    params(("task_id" = Uuid, Path, description = "Which task"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(("task_id" = Uuid, Path, description = "Which task"), IdempotencyKey),
     responses(
         (status = 200, description = "The task, with its new assignee", body = Task),
         (status = 403, description = "The caller is not the person of a household"),
@@ -179,7 +175,7 @@ pub(crate) struct HouseholdTasksQuery {
 ///
 /// For the household's person: those that its members gave or were given, of each state the 100 that changed last.
 #[utoipa::path(get, path = "/household/tasks", operation_id = "household_tasks", tag = "household",
-    params(HouseholdTasksQuery), security(("key" = []), ("bearer" = [])),
+    params(HouseholdTasksQuery),
     responses(
         (status = 200, description = "The one that changed last first", body = Tasks),
         (status = 403, description = "The caller is not the person of a household"),
@@ -201,7 +197,7 @@ pub(crate) async fn tasks(
 /// The conversations of the household, whoever is in them
 ///
 /// For the household's person: the 100 in which something was said last.
-#[utoipa::path(get, path = "/household/sessions", tag = "household", security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/household/sessions", tag = "household",
     responses(
         (status = 200, description = "The one with the newest message first", body = HouseholdSessions),
         (status = 403, description = "The caller is not the person of a household"),

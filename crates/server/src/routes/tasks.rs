@@ -45,7 +45,7 @@ fn default_limit() -> u32 {
 }
 
 /// Tasks that the caller gave or was given, newest first
-#[utoipa::path(get, path = "/tasks", tag = "tasks", params(TasksQuery), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/tasks", tag = "tasks", params(TasksQuery),
     responses((status = 200, description = "The tasks", body = Tasks)))]
 pub(crate) async fn tasks(
     State(app): State<App>,
@@ -67,7 +67,6 @@ fn task_id(text: &str) -> Result<TaskId, Problem> {
 /// One task that the caller gave or was given
 #[utoipa::path(get, path = "/tasks/{task_id}", tag = "tasks",
     params(("task_id" = Uuid, Path, description = "Which task")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The task", body = Task),
         (status = 404, description = "No such task of the caller's"),
@@ -86,7 +85,6 @@ pub(crate) async fn task(
 /// neither gave nor was given, the id and the state.
 #[utoipa::path(get, path = "/tasks/{task_id}/chain", tag = "tasks",
     params(("task_id" = Uuid, Path, description = "Which task")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The chain", body = Chain),
         (status = 404, description = "No such task of the caller's"),
@@ -115,9 +113,7 @@ pub(crate) struct StateBody {
 /// Taking one on is decided by the office first: where quota or deadline forbid it the task is rejected, its owner is
 /// told, and the answer is 409 with the reason.
 #[utoipa::path(post, path = "/tasks/{task_id}/state", tag = "tasks", request_body = StateBody,
-    params(("task_id" = Uuid, Path, description = "Which task"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(("task_id" = Uuid, Path, description = "Which task"), IdempotencyKey),
     responses(
         (status = 200, description = "The task as it is now", body = Task),
         (status = 403, description = "It was given to another agent, or the connection with its owner has ended"),

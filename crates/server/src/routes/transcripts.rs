@@ -39,9 +39,7 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
 /// made with its first line; with `owner` one that this agent shares. The office notes who wrote each line (`author`). A line
 /// with a message id that is there already changes nothing.
 #[utoipa::path(post, path = "/transcripts/{key}", tag = "transcripts", request_body = Line,
-    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123"), OwnerQuery, ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
-        description = "A repeat with the same key and body answers the first result and changes nothing")),
-    security(("key" = []), ("bearer" = [])),
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123"), OwnerQuery, IdempotencyKey),
     responses(
         (status = 201, description = "Durable", body = Appended),
         (status = 403, description = "The caller may only read it"),
@@ -107,7 +105,6 @@ fn default_limit() -> usize {
 /// A wait ends with 401 when the caller's key does.
 #[utoipa::path(get, path = "/transcripts/{key}", tag = "transcripts",
     params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat"), LinesQuery),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The lines", body = Lines),
         (status = 404, description = "No such transcript of the caller's, or none that the owner shares with it"),
@@ -186,7 +183,6 @@ pub(crate) struct ShareBody {
 /// What is shared ends with the connection.
 #[utoipa::path(post, path = "/transcripts/{key}/share", tag = "transcripts", request_body = ShareBody,
     params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "Done"),
         (status = 403, description = "No active connection with that agent"),

@@ -17,7 +17,6 @@ use crate::reply::OkJson;
 /// For the process that rings the client, when the state changes. Replaces what was reported of the same session; the office keeps eight
 /// sessions of an agent, each for a day after its last report.
 #[utoipa::path(put, path = "/agents/me/wake", operation_id = "report_wake", tag = "agents", request_body = WakeReport,
-    security(("key" = []), ("bearer" = [])),
     responses((status = 204, description = "Kept")))]
 pub(crate) async fn report(
     State(app): State<App>,
@@ -34,7 +33,6 @@ pub(crate) async fn report(
 
 /// How waking the caller's clients stands
 #[utoipa::path(get, path = "/agents/me/wake", operation_id = "wake", tag = "agents",
-    security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions)))]
 pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<WakeSessions>, Problem> {
     let sessions = app.store.wake_sessions(&caller, &caller.name, Timestamp::now()).await?;
@@ -46,7 +44,6 @@ pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Resu
 /// For the household's person, and for the agent itself.
 #[utoipa::path(get, path = "/household/members/{name}/wake", operation_id = "wake_of_member", tag = "household",
     params(("name" = AgentName, Path, description = "Which agent")),
-    security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions),
         (status = 403, description = "The caller is neither the agent nor the person of a household"),
