@@ -130,15 +130,24 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
 }
 
 /// The largest number of things that a caller may ask for.
-const MOST: f64 = 1_000_000.0;
+const MOST: u64 = 1_000_000;
 
 /// A whole number up to a million that may be missing. `3.0` is one in JSON Schema, though not in every language.
-pub(crate) fn whole<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
+pub(crate) fn whole<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
+    let number = whole_up_to(de, MOST, || "must be a whole number from 0 to 1000000".to_owned())?;
+    Ok(number.map(|number| number as u32))
+}
+
+/// In bounds of up to 2^53 the conversion is exact.
+fn whole_up_to<'de, D: Deserializer<'de>>(
+    de: D,
+    most: u64,
+    refusal: impl FnOnce() -> String,
+) -> Result<Option<u64>, D::Error> {
     match Option::<f64>::deserialize(de)? {
         None => Ok(None),
-        // In these bounds the conversion is exact.
-        Some(number) if number.fract() == 0.0 && (0.0..=MOST).contains(&number) => Ok(Some(number as u32)),
-        Some(_) => Err(serde::de::Error::custom("must be a whole number from 0 to 1000000")),
+        Some(number) if number.fract() == 0.0 && (0.0..=most as f64).contains(&number) => Ok(Some(number as u64)),
+        Some(_) => Err(serde::de::Error::custom(refusal())),
     }
 }
 
@@ -146,15 +155,8 @@ pub(crate) fn whole<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<u3
 pub(crate) const MOST_SECONDS: u64 = 3_155_760_000;
 
 /// A whole number of seconds that may be missing, as [`whole`].
-pub(crate) fn seconds<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
-    match Option::<f64>::deserialize(de)? {
-        None => Ok(None),
-        // In these bounds the conversion is exact.
-        Some(number) if number.fract() == 0.0 && (0.0..=MOST_SECONDS as f64).contains(&number) => {
-            Ok(Some(number as u64))
-        }
-        Some(_) => Err(serde::de::Error::custom(format!("must be a whole number of seconds, {MOST_SECONDS} at most"))),
-    }
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
+    whole_up_to(de, MOST_SECONDS, || format!("must be a whole number of seconds, {MOST_SECONDS} at most"))
 }
 
 /// A name that a server can know; directories also have others.

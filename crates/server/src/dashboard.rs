@@ -2,7 +2,7 @@
 //!
 //! One file a page, over the store's verbs as the API has them, and one template each, checked when the program is built.
 //! Pages are whole without a script; with the one script there is, their live parts follow the office (`stream`, `watch`).
-//! Whoever looks has come by a link that works once (`session`). What a sender wrote is shown as text, or by `markdown`, which
+//! A visitor signs in with a link that works once (`session`). What a sender wrote is shown as text, or by `markdown`, which
 //! keeps formatting and nothing else; answers carry a policy under which no page runs or loads anything but our own files.
 
 mod agents;
@@ -35,7 +35,7 @@ use axum::routing::{get, post};
 
 pub(crate) use self::loops::{Loops, Stopped};
 pub(crate) use self::ring::{Ring, sample};
-pub(crate) use self::session::{LINK_TIME, origin, secret};
+pub(crate) use self::session::{LINK_TIME, origin};
 pub(crate) use self::watch::Watchers;
 use crate::app::App;
 

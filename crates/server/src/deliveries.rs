@@ -1,8 +1,8 @@
 //! Which entries reached their readers' processes. Collected here, written by a background job.
 //!
 //! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, or a long poll
-//! has a successor. The successor of a poll is a request of the same agent whose `since` is the very cursor that the poll's
-//! answer ended with: whoever names it has read that answer. Where it also says from which cursor that answer began, nothing
+//! has a successor. The successor of a poll is a request of the same agent whose `since` is the cursor that the poll's
+//! answer ended with: a client that names it has read that answer. Where it also says from which cursor that answer began, nothing
 //! needs to be remembered here, so it may come to another replica. One that names a later cursor has it from elsewhere, such as
 //! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
 //! known which of them its successor has read; then only what is in the shortest of them counts.
@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use amb_store::{Agent, AgentKey};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Agents whose polls' answers are remembered. Beyond this many all are forgotten, and their mail counts as delivered when
@@ -65,10 +65,6 @@ pub(crate) struct DeliveredRange {
     tries: u32,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl DeliveryRecorder {
     /// Records that these entries arrived.
     pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
@@ -77,7 +73,7 @@ impl DeliveryRecorder {
             return;
         }
         {
-            let mut arrived = locked(&self.arrived);
+            let mut arrived = self.arrived.lock();
             let Arrived { fresh, waiting, .. } = &mut *arrived;
             let (_, stretches) = fresh.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
             match stretches.last_mut() {
@@ -95,7 +91,7 @@ impl DeliveryRecorder {
 
     /// A long poll is answered with these entries, or with none.
     pub(crate) fn offer(&self, agent: AgentKey, after: u64, up_to: u64) {
-        let mut offered = locked(&self.offered);
+        let mut offered = self.offered.lock();
         if offered.len() >= MAX_AGENTS && !offered.contains_key(&agent) {
             offered.clear();
         }
@@ -123,7 +119,7 @@ impl DeliveryRecorder {
 
     /// Forgets a response whose successor came.
     fn forget_answer(&self, agent: AgentKey, answer: LogRange) {
-        let mut offered = locked(&self.offered);
+        let mut offered = self.offered.lock();
         let Some(answers) = offered.get_mut(&agent) else { return };
         if let Some(place) = answers.iter().rposition(|offered| *offered == answer) {
             answers.remove(place);
@@ -135,12 +131,12 @@ impl DeliveryRecorder {
 
     /// Takes the answer whose successor names this cursor.
     fn take_answer(&self, agent: AgentKey, since: u64) -> Option<LogRange> {
-        let mut offered = locked(&self.offered);
+        let mut offered = self.offered.lock();
         let answers = offered.get_mut(&agent)?;
         let ends_here = |(_, answer): &(usize, &LogRange)| answer.up_to == since;
         let (newest, last) = answers.iter().enumerate().rfind(ends_here)?;
         let place = match last.is_empty() {
-            // Whoever was told that there is nothing after this cursor comes with it again.
+            // The poll was answered with nothing, so the next one names the same cursor.
             true => newest,
             false => {
                 let full = answers.iter().enumerate().filter(ends_here).filter(|(_, answer)| !answer.is_empty());
@@ -161,7 +157,7 @@ impl DeliveryRecorder {
 
     /// All that arrived since the last call.
     pub(crate) fn take(&self) -> Vec<DeliveredRange> {
-        let Arrived { fresh, failed, .. } = std::mem::take(&mut *locked(&self.arrived));
+        let Arrived { fresh, failed, .. } = std::mem::take(&mut *self.arrived.lock());
         let mut all = failed;
         for (agent, stretches) in fresh.into_values() {
             let delivery = |LogRange { after, up_to }| DeliveredRange { agent: agent.clone(), after, up_to, tries: 0 };
@@ -173,7 +169,7 @@ impl DeliveryRecorder {
     /// Writing this failed: it is tried again. Where the database answered and refused it (`refused`), only some times.
     pub(crate) fn again(&self, mut stretch: DeliveredRange, refused: bool) {
         stretch.tries += u32::from(refused);
-        let mut arrived = locked(&self.arrived);
+        let mut arrived = self.arrived.lock();
         if stretch.tries >= TRIES || arrived.waiting >= MAX_WAITING {
             let (after, up_to) = (stretch.after, stretch.up_to);
             tracing::error!(agent = %stretch.agent.name, after, up_to, "writing receipts failed after several retries; given up");

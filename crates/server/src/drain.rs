@@ -20,23 +20,12 @@ use parking_lot::Mutex;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Receives the body when it is dropped before its end.
-#[derive(Default)]
-struct UnreadSlot(Mutex<Option<Incoming>>);
-
-impl UnreadSlot {
-    fn put(&self, body: Incoming) {
-        *self.0.lock() = Some(body);
-    }
-
-    fn take(&self) -> Option<Incoming> {
-        self.0.lock().take()
-    }
-}
+type UnreadSlot = Arc<Mutex<Option<Incoming>>>;
 
 /// A body that returns to its slot when the handler drops it.
 struct TrackedBody {
     body: Option<Incoming>,
-    slot: Arc<UnreadSlot>,
+    slot: UnreadSlot,
 }
 
 impl HttpBody for TrackedBody {
@@ -65,14 +54,14 @@ impl HttpBody for TrackedBody {
 impl Drop for TrackedBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
-            self.slot.put(body);
+            *self.slot.lock() = Some(body);
         }
     }
 }
 
 /// What may be left of one request's body.
 pub(crate) struct UnreadBody {
-    slot: Option<Arc<UnreadSlot>>,
+    slot: Option<UnreadSlot>,
     /// The client sends the body only when it is asked for, so there is nothing to wait for.
     asks_first: bool,
 }
@@ -82,7 +71,7 @@ pub(crate) fn track(body: Incoming, headers: &HeaderMap) -> (Body, UnreadBody) {
     if body.is_end_stream() {
         return (Body::empty(), UnreadBody { slot: None, asks_first: false });
     }
-    let slot = Arc::new(UnreadSlot::default());
+    let slot = UnreadSlot::default();
     let tracked = TrackedBody { body: Some(body), slot: Arc::clone(&slot) };
     let asks_first = headers.contains_key(header::EXPECT);
     (Body::new(tracked), UnreadBody { slot: Some(slot), asks_first })
@@ -91,8 +80,8 @@ pub(crate) fn track(body: Incoming, headers: &HeaderMap) -> (Body, UnreadBody) {
 impl UnreadBody {
     /// Reads what is left, at most so many bytes, or marks the response `Connection: close`.
     pub(crate) async fn drain(self, most: usize, response: &mut Response) {
-        let Some(body) = self.slot.and_then(|slot| slot.take()) else { return };
-        // Whoever was too slow or sent too much has been waited for already.
+        let Some(body) = self.slot.and_then(|slot| slot.lock().take()) else { return };
+        // These two were read until their timeout or their limit already.
         let waited = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
         let drained = !waited && !self.asks_first && {
             tokio::time::timeout(PATIENCE, read_to_end(body, most)).await.unwrap_or(false)

@@ -4,28 +4,24 @@
 use std::collections::HashSet;
 
 use amb_store::AgentKey;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Agents with a heartbeat since the last write.
 #[derive(Default)]
 pub(crate) struct Heartbeats(Mutex<HashSet<AgentKey>>);
 
 impl Heartbeats {
-    fn set(&self) -> MutexGuard<'_, HashSet<AgentKey>> {
-        self.0.lock()
-    }
-
     pub(crate) fn note(&self, agent: AgentKey) {
-        self.set().insert(agent);
+        self.0.lock().insert(agent);
     }
 
     /// Drops an agent's heartbeat after it left.
     pub(crate) fn forget(&self, agent: AgentKey) {
-        self.set().remove(&agent);
+        self.0.lock().remove(&agent);
     }
 
     /// All since the last call.
     pub(crate) fn take(&self) -> HashSet<AgentKey> {
-        std::mem::take(&mut *self.set())
+        std::mem::take(&mut *self.0.lock())
     }
 }

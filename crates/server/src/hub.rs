@@ -10,7 +10,7 @@ use amb_core::stepping_in::{Act, SteppedIn};
 use amb_core::{AgentName, Entry, Event};
 use amb_store::{AgentKey, KeyHash, ListenerState, LogEntry};
 use axum::extract::ws::Utf8Bytes;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 /// Entries queued for one subscriber; beyond it the subscriber reads the log.
@@ -78,13 +78,9 @@ impl Subscriber {
         self.paused.store(paused, Ordering::Release);
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Utf8Bytes)>> {
-        self.queue.lock()
-    }
-
     fn offer(&self, number: u64, text: &Utf8Bytes) {
         {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             if queue.len() < QUEUE {
                 queue.push_back((number, text.clone()));
             } else {
@@ -105,7 +101,8 @@ impl Subscriber {
         self.since.lock().take().map(|since| since.elapsed())
     }
 
-    fn look(&self) {
+    /// Makes the listener read its log.
+    pub(crate) fn look(&self) {
         self.look.store(true, Ordering::Release);
         self.start_waiting();
         self.wake.notify_one();
@@ -126,7 +123,7 @@ impl Subscriber {
 
     /// What to do at this cursor.
     pub(crate) fn next(&self, cursor: u64) -> Next {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         while let Some((number, _)) = queue.front() {
             if *number <= cursor {
                 queue.pop_front();
@@ -156,7 +153,7 @@ impl Subscriber {
         self.wake.notified().await;
     }
 
-    /// Makes the next [`Subscriber::woken`] answer at once.
+    /// Makes the next [`Subscriber::woken`] return at once.
     pub(crate) fn again(&self) {
         self.wake.notify_one();
     }
@@ -164,11 +161,6 @@ impl Subscriber {
     /// Whether the listener must go.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Acquire)
-    }
-
-    /// Asks for another look; for a listener that did not read the log to its end.
-    pub(crate) fn look_again(&self) {
-        self.look();
     }
 }
 
@@ -188,11 +180,8 @@ impl Hub {
         Some(SubscriberGuard { hub: self, agent, subscriber })
     }
 
-    /// Offers what was written to whoever listens.
+    /// Offers new entries to the subscribers of their agents.
     pub(crate) fn publish(&self, entries: &[LogEntry]) {
-        if entries.is_empty() {
-            return;
-        }
         let subscribers = self.subscribers.read();
         for LogEntry { agent, entry } in entries {
             let Some(mine) = subscribers.get(agent) else { continue };
@@ -293,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn news_at_the_cursor_are_sent_and_old_ones_dropped() {
+    fn an_entry_after_the_cursor_is_sent_and_older_ones_are_dropped() {
         let subscriber = Subscriber::new(None);
         (3..=5).for_each(|number| offer(&subscriber, number));
         assert_eq!(subscriber.next(3), Next::Send(4, "4".into()));

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use amb_core::{Backoff, Code, OfficeError, Timestamp};
 use amb_mount::Terms;
-use amb_store::LogEntry;
+use amb_store::{LogEntry, Written};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
 use crate::dashboard;
 use crate::replicas;
 
-/// How often idle cells of the limits are forgotten and figures folded.
+/// How often idle rate limit states are dropped and histograms folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often heartbeats are written; well within the time after which an agent is offline.
 const SEEN: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const PRUNE: Duration = Duration::from_secs(300);
 const KEEP_REST: Duration = Duration::from_millis(20);
 /// How long deliveries are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(100);
-/// The longest pause before receipts are written again that could not be.
+/// Longest backoff after a failure to write receipts.
 const RETRY: Duration = Duration::from_secs(5);
 /// How long new mail is collected before it is indexed.
 const INDEX_GATHER: Duration = Duration::from_millis(100);
@@ -114,18 +114,17 @@ async fn write_seen(app: &App) {
 }
 
 async fn sweep_due(app: &App) {
-    loop {
-        match app.store.sweep_overdue(Timestamp::now()).await.map(|written| app.publish(written)) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) => break failed("overdue tasks", &error),
-        }
-    }
-    loop {
-        match app.store.expire_connections(Timestamp::now()).await.map(|written| app.publish(written)) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) => break failed("expired requests", &error),
+    while publish_batch(app, "overdue tasks", app.store.sweep_overdue(Timestamp::now()).await) {}
+    while publish_batch(app, "expired requests", app.store.expire_connections(Timestamp::now()).await) {}
+}
+
+/// Publishes one batch of a sweep. Returns whether there may be another.
+fn publish_batch(app: &App, job: &str, swept: Result<Written<u64>, OfficeError>) -> bool {
+    match swept {
+        Ok(written) => app.publish(written) > 0,
+        Err(error) => {
+            failed(job, &error);
+            false
         }
     }
 }

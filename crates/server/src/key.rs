@@ -10,8 +10,6 @@ pub(crate) const API_KEY: &str = "x-api-key";
 const PREFIX: &str = "amb_";
 /// Every token of a household begins so.
 const TOKEN_PREFIX: &str = "ambh_";
-/// The prefix and 32 bytes in hex.
-const KEY_CHARS: usize = 68;
 /// How much of a key is kept in the clear, for its owner to recognise it.
 const SHOWN: usize = 8;
 
@@ -51,7 +49,7 @@ impl HouseholdToken {
         Ok(Self(format!("{TOKEN_PREFIX}{}", secret()?)))
     }
 
-    /// The whole token, to be told to its owner once.
+    /// The whole token, shown to its owner once.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -62,23 +60,30 @@ impl HouseholdToken {
     }
 }
 
-/// 32 bytes of the system's randomness, in hex.
-fn secret() -> Result<String, OfficeError> {
-    let mut bytes = [0; 32];
+/// Bytes of randomness in a secret.
+const SECRET: usize = 32;
+
+/// A new secret: [`SECRET`] bytes of the system's randomness, in hex.
+pub(crate) fn secret() -> Result<String, OfficeError> {
+    let mut bytes = [0; SECRET];
     getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
     Ok(hex::encode(bytes))
 }
 
-/// Whether a text has the form of a key; what has not is nobody's, and needs no look-up.
+/// Whether a text has the form of a [`secret`].
+pub(crate) fn is_secret(text: &str) -> bool {
+    text.len() == 2 * SECRET && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether a text has the form of a key. Any other text is not looked up.
 pub(crate) fn is_key_shaped(text: &str) -> bool {
-    text.len() == KEY_CHARS
-        && text.strip_prefix(PREFIX).is_some_and(|hex| hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    text.strip_prefix(PREFIX).is_some_and(is_secret)
 }
 
 /// The key in the headers: `X-API-Key`, or `Authorization: Bearer`.
 pub(crate) fn key_in(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(API_KEY) {
-        // Bytes that are no text are still a key that was shown: a wrong one.
+        // Bytes that are not ASCII count as a wrong key, not as none.
         return Some(value.to_str().unwrap_or_default());
     }
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;

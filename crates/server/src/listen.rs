@@ -30,8 +30,8 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 /// Accepts connections on a task of its own, until the office closes.
 ///
-/// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
-/// program that awaits this, as carelessly as a program's verbs may be.
+/// Not an `async fn`: a future is compiled in the crate that polls it, so that everything that serves a request would be compiled
+/// with the binary's optimisation settings instead of this crate's.
 pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<ServerTls>) -> JoinHandle<()> {
     let door = Middleware { app: app.clone(), router, web: Arc::new(OriginRules::new(&app.config)) };
     tokio::spawn(async move { accept(door, listener, tls).await })
@@ -121,7 +121,7 @@ fn slot_for(app: &App, address: IpAddr) -> Option<ConnectionSlot> {
     }
 }
 
-/// Sends a 503 before closing, if that is possible in one write.
+/// Sends a 429 before closing, if that is possible in one write. Not over TLS, which would need a handshake first.
 fn turn_away(stream: &TcpStream, tls: bool) {
     const BODY: &str = r#"{"type":"urn:amb:problem:too_many_requests","title":"Too Many Requests","status":429,"detail":"too many connections from this address; close some, or have the operator raise --connections-per-address","code":"too_many_requests"}"#;
     if !tls {

@@ -65,6 +65,10 @@ impl Metrics {
         let describe = |name: &'static str, text: &'static str| {
             recorder.describe_counter(KeyName::from(name), Some(Unit::Count), text.into());
         };
+        let gauge = |name: &'static str, unit: Unit, text: &'static str| {
+            recorder.describe_gauge(KeyName::from(name), Some(unit), text.into());
+            recorder.register_gauge(&Key::from_name(name), &METADATA)
+        };
         describe("amb_http_requests_total", "Requests by route and status.");
         describe("amb_events_pushed_total", "Entries sent over WebSockets.");
         describe("amb_ws_cut_off_total", "WebSockets cut off because they did not take what was sent.");
@@ -75,13 +79,6 @@ impl Metrics {
             Some(Unit::Seconds),
             "Time from the head of a request to the head of its answer.".into(),
         );
-        recorder.describe_gauge(KeyName::from("amb_ws_sockets"), Some(Unit::Count), "Open WebSockets.".into());
-        let replicas = "Processes on this database, this one among them.";
-        recorder.describe_gauge(KeyName::from("amb_replicas"), Some(Unit::Count), replicas.into());
-        let stored = "Messages and lines of transcripts that all agents have stored.";
-        recorder.describe_gauge(KeyName::from("amb_stored_messages"), Some(Unit::Count), stored.into());
-        let stored = "Bytes of what they say.";
-        recorder.describe_gauge(KeyName::from("amb_stored_bytes"), Some(Unit::Bytes), stored.into());
         let route = |route: &'static str| {
             let by = |status: String| {
                 counter(
@@ -100,10 +97,14 @@ impl Metrics {
         Self {
             routes: PATHS.iter().map(|path| route(path)).collect(),
             other: route(OTHER),
-            sockets: recorder.register_gauge(&Key::from_name("amb_ws_sockets"), &METADATA),
-            replicas: recorder.register_gauge(&Key::from_name("amb_replicas"), &METADATA),
-            stored_messages: recorder.register_gauge(&Key::from_name("amb_stored_messages"), &METADATA),
-            stored_bytes: recorder.register_gauge(&Key::from_name("amb_stored_bytes"), &METADATA),
+            sockets: gauge("amb_ws_sockets", Unit::Count, "Open WebSockets."),
+            replicas: gauge("amb_replicas", Unit::Count, "Processes on this database, this one among them."),
+            stored_messages: gauge(
+                "amb_stored_messages",
+                Unit::Count,
+                "Messages and lines of transcripts that all agents have stored.",
+            ),
+            stored_bytes: gauge("amb_stored_bytes", Unit::Bytes, "Bytes of what they say."),
             pushed: counter(&recorder, "amb_events_pushed_total", vec![]),
             slow: counter(&recorder, "amb_ws_cut_off_total", vec![]),
             mail_removed: counter(&recorder, "amb_mail_removed_total", vec![]),
@@ -141,7 +142,7 @@ impl Metrics {
         self.handle.render()
     }
 
-    /// Folds recorded times into their buckets; without it they pile up until somebody asks.
+    /// Folds recorded times into their buckets; without it they use memory until the next scrape.
     pub(crate) fn upkeep(&self) {
         self.handle.run_upkeep();
     }

@@ -150,7 +150,7 @@ pub(super) fn task_word(task: &Task) -> &'static str {
     }
 }
 
-/// A number with spaces between its thousands.
+/// A number with commas between its thousands.
 pub(super) fn number(value: &u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();

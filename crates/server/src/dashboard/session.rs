@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::frame::{Flash, Gate, PageError, onward};
 use crate::app::App;
 use crate::caller::ClientAddress;
+use crate::key::{is_secret, secret};
 use crate::problem::Problem;
 use crate::query::Params;
 
@@ -24,15 +25,6 @@ use crate::query::Params;
 pub(crate) const LINK_TIME: Duration = Duration::from_secs(5 * 60);
 /// How long a browser stays signed in.
 const BROWSER_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Bytes of randomness in a secret.
-const SECRET: usize = 32;
-
-/// A new secret.
-pub(crate) fn secret() -> Result<String, OfficeError> {
-    let mut bytes = [0; SECRET];
-    getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
-    Ok(hex::encode(bytes))
-}
 
 /// The address under which the caller reaches this office.
 pub(crate) fn origin(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
@@ -69,7 +61,7 @@ fn set_cookie(app: &App, headers: &HeaderMap, value: &str, seconds: u64) -> Opti
     HeaderValue::from_str(&text).ok()
 }
 
-/// Whoever looks at a page.
+/// The person or operator who looks at a page.
 pub(super) struct Visitor {
     pub(super) viewer: Viewer,
     /// The key that this browser's link was made with.
@@ -77,7 +69,7 @@ pub(super) struct Visitor {
     secret: String,
     /// Whether operators read all mail here.
     pub(super) mail_is_read: bool,
-    /// Of the query: what was done last.
+    /// From the query: which action was done last.
     done: Option<String>,
 }
 
@@ -110,10 +102,6 @@ impl FromRequestParts<App> for Visitor {
     }
 }
 
-fn is_secret(text: &str) -> bool {
-    text.len() == 2 * SECRET && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 fn signed_out() -> PageError {
     let detail = "You are not signed in, or no longer. Run this where your agents run, and open the link it prints:";
     OfficeError::new(Code::Unauthorized, detail).into()
@@ -136,7 +124,7 @@ impl Visitor {
         self.viewer.household.ok_or_else(|| OfficeError::new(Code::Forbidden, detail).into())
     }
 
-    /// What the page says of the last thing that was done.
+    /// The message about the action that was done last.
     pub(super) fn flash(&self) -> Option<Flash> {
         let text = match self.done.as_deref()? {
             "sent" => "Sent.",

@@ -8,7 +8,8 @@ use axum::http::HeaderMap;
 
 use crate::app::App;
 use crate::caller::CallerWithKey;
-use crate::dashboard::{LINK_TIME, origin, secret};
+use crate::dashboard::{LINK_TIME, origin};
+use crate::key::secret;
 use crate::problem::Problem;
 use crate::reply::Created;
 

@@ -83,7 +83,7 @@ pub(super) async fn listen(
         Err(error) => return unreadable(&error),
     }
     if cursor < head {
-        guard.subscriber.look_again();
+        guard.subscriber.look();
     }
     if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
         return CloseReason::gone();
@@ -191,7 +191,7 @@ impl SocketListener<'_> {
                     // A page ends by its count or by its bytes. One that ended by its bytes has most of them: the entry
                     // that did not fit is a quarter of a page at most.
                     if count == PAGE || bytes >= MAX_PAGE_BYTES / 2 {
-                        self.subscriber.look_again();
+                        self.subscriber.look();
                     }
                 }
             }
