@@ -1,5 +1,9 @@
 //! Query strings and path segments.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use amb_core::AgentName;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
@@ -31,7 +35,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The standard library's words for a bad number, in words for whoever sent it.
+/// Replaces the standard library's message about a bad number.
 fn plain(detail: &str) -> &str {
     let not_a_number = ["invalid digit", "cannot parse integer", "number too large"];
     match not_a_number.iter().any(|words| detail.starts_with(words)) {
@@ -58,11 +62,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// The same where it may be missing.
-pub(crate) fn maybe_boolean<'de, D: Deserializer<'de>>(de: D) -> Result<Option<bool>, D::Error> {
-    boolean(de).map(Some)
-}
-
 /// A place in a log: as far as numbers go in every store and in JSON.
 pub(crate) fn place<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
     let place = Option::<u64>::deserialize(de)?;
@@ -72,9 +71,31 @@ pub(crate) fn place<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::
     }
 }
 
-/// A UUID, or a problem that names the field.
-pub(crate) fn uuid(field: &str, text: &str) -> Result<Uuid, Problem> {
-    Uuid::parse_str(text).map_err(|_| Problem::field(field, "must be a UUID"))
+/// Parses an id, or returns a problem that names the field.
+pub(crate) fn parse_id<T: From<Uuid>>(field: &str, text: &str) -> Result<T, Problem> {
+    Uuid::parse_str(text).map(T::from).map_err(|_| Problem::field(field, "must be a UUID"))
+}
+
+/// The same where the id may be missing.
+pub(crate) fn parse_optional_id<T: From<Uuid>>(field: &str, text: Option<&str>) -> Result<Option<T>, Problem> {
+    text.map(|text| parse_id(field, text)).transpose()
+}
+
+/// The name of an agent or a group in the path, as a server knows it.
+pub(crate) fn path_name(text: &str) -> Result<AgentName, Problem> {
+    AgentName::parse_plain(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
+}
+
+/// Refuses a number outside of the range.
+pub(crate) fn check_range<N: PartialOrd + Display>(
+    field: &str,
+    number: N,
+    range: RangeInclusive<N>,
+) -> Result<(), Problem> {
+    match range.contains(&number) {
+        true => Ok(()),
+        false => Err(Problem::field(field, format!("must be {} to {}", range.start(), range.end()))),
+    }
 }
 
 /// `true` or `false`, in any case of letters: `True` is what some Python clients send.
@@ -85,4 +106,9 @@ pub(crate) fn boolean<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error
         () if text.eq_ignore_ascii_case("false") => Ok(false),
         () => Err(D::Error::custom("must be true or false")),
     }
+}
+
+/// The same where it may be missing.
+pub(crate) fn optional_boolean<'de, D: Deserializer<'de>>(de: D) -> Result<Option<bool>, D::Error> {
+    boolean(de).map(Some)
 }

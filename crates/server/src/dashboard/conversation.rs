@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use amb_core::doc::MessageWithReceipts;
 use amb_core::render::visible;
-use amb_core::{AgentName, MessageId, Part, Priority, ReceiptState, SessionId, Timestamp};
+use amb_core::{AgentName, MessageId, Part, Priority, ReceiptState, Timestamp};
 use amb_store::Conversation;
 use askama::Template;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use super::markdown::{MAX_SHOWN, formatted};
 use super::picture;
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::{Params, Segment, uuid};
+use crate::query::{Params, Segment, parse_id};
 
 /// Messages on a page.
 const PAGE: u32 = 50;
@@ -159,7 +159,7 @@ pub(super) async fn conversation(
     Params(query): Params<PageQuery>,
 ) -> Result<Response, PageError> {
     let (household, now) = (visitor.household()?, Timestamp::now());
-    let session = SessionId::from(uuid("path.session", &session)?);
+    let session = parse_id("path.session", &session)?;
     let (talk, members) = tokio::try_join!(
         app.store.conversation(household, &session, query.before.as_ref(), PAGE),
         app.store.members(household, now)
@@ -214,7 +214,7 @@ pub(super) async fn text(
     visitor: Visitor,
     Segment(id): Segment,
 ) -> Result<Response, PageError> {
-    let id = MessageId::from(uuid("path.id", &id)?);
+    let id = parse_id("path.id", &id)?;
     let mail = app.store.mail(visitor.household()?, &id).await?;
     Ok(download(&format!("message-{id}.txt"), mail.message.text()))
 }
@@ -225,7 +225,7 @@ pub(super) async fn data(
     visitor: Visitor,
     axum::extract::Path((id, index)): axum::extract::Path<(String, usize)>,
 ) -> Result<Response, PageError> {
-    let id = MessageId::from(uuid("path.id", &id)?);
+    let id = parse_id("path.id", &id)?;
     let mail = app.store.mail(visitor.household()?, &id).await?;
     match mail.message.parts.get(index) {
         Some(Part::Data { data }) => {

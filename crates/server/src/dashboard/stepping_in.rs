@@ -2,8 +2,8 @@
 //!
 //! What the person may do here is what the API lets them do ([`crate::routes::stepping_in`]); each may be repeated.
 
+use amb_core::Timestamp;
 use amb_core::limits::MAX_NOTE_CHARS;
-use amb_core::{SessionId, TaskId, Timestamp};
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::session::{Nothing, Posted};
 use super::write::name;
 use crate::app::App;
 use crate::problem::Problem;
-use crate::query::{Segment, uuid};
+use crate::query::{Segment, parse_id};
 
 /// `POST /dashboard/agents/{name}/pause`.
 pub(super) async fn pause(
@@ -51,7 +51,7 @@ pub(super) async fn end(
     Segment(session): Segment,
     Posted(visitor, Nothing {}): Posted<Nothing>,
 ) -> Result<Response, PageError> {
-    let session = SessionId::from(uuid("path.session", &session)?);
+    let session = parse_id("path.session", &session)?;
     app.publish(app.store.end_session(&visitor.viewer.agent, &session, Timestamp::now()).await?);
     Ok(onward(&format!("/dashboard/conversations/{session}?done=ended")))
 }
@@ -69,7 +69,7 @@ pub(super) async fn cancel(
     Segment(id): Segment,
     Posted(visitor, form): Posted<CancelForm>,
 ) -> Result<Response, PageError> {
-    let id = TaskId::from(uuid("path.id", &id)?);
+    let id = parse_id("path.id", &id)?;
     let note = Some(form.note.trim().to_owned()).filter(|note| !note.is_empty());
     crate::text::check_some("The reason", note.as_ref(), MAX_NOTE_CHARS)?;
     app.publish(app.store.cancel_task(&visitor.viewer.agent, &id, note, Timestamp::now()).await?);
@@ -89,7 +89,7 @@ pub(super) async fn reassign(
     Segment(id): Segment,
     Posted(visitor, form): Posted<ReassignForm>,
 ) -> Result<Response, PageError> {
-    let id = TaskId::from(uuid("path.id", &id)?);
+    let id = parse_id("path.id", &id)?;
     if form.to.trim().is_empty() {
         return Err(Problem::field("To", "name an agent of the household").into());
     }

@@ -1,6 +1,6 @@
 //! `GET /dashboard/tasks`: a board by state, and when open tasks are due. `GET /dashboard/tasks/{id}`: one task and its chain.
 
-use amb_core::{AgentName, Task, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Task, TaskState, Timestamp};
 use amb_store::{Lane, Member};
 use askama::Template;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use super::overview::by_activity;
 use super::picture;
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::{Segment, uuid};
+use crate::query::{Segment, parse_id};
 
 /// Tasks of one state on the board: as many as leave a full page under 50 KB.
 const EACH: u32 = 15;
@@ -92,7 +92,7 @@ pub(super) async fn task(
     visitor: Visitor,
     Segment(id): Segment,
 ) -> Result<Response, PageError> {
-    let id = TaskId::from(uuid("path.id", &id)?);
+    let id = parse_id("path.id", &id)?;
     let household = visitor.household()?;
     let (mut chain, members) =
         tokio::try_join!(app.store.chain(household, &id), app.store.members(household, Timestamp::now()))?;

@@ -13,7 +13,7 @@ use super::frame::{Flash, PageError, PageFrame, onward, page};
 use super::session::{Posted, Visitor};
 use crate::app::App;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, uuid};
+use crate::query::{Params, Segment, parse_id};
 
 /// Agents that one message to everybody reaches at most, as with `POST /messages/send-many`.
 const MAX_EVERYBODY: usize = 100;
@@ -144,7 +144,7 @@ pub(super) async fn reply(
     Posted(visitor, form): Posted<WriteForm>,
 ) -> Result<Response, PageError> {
     let (me, now): (&Agent, _) = (&visitor.viewer.agent, Timestamp::now());
-    let session = SessionId::from(uuid("path.session", &session)?);
+    let session = parse_id("path.session", &session)?;
     let talk = app.store.conversation(visitor.household()?, &session, None, 1).await?;
     let mut draft = Draft::text(name(&form.to)?, talk.subject, text(&form.content)?);
     draft.idempotency_key = once(&form.once);

@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment};
+use crate::query::{Params, Segment, check_range, path_name};
 use crate::reply::{OkJson, fitting};
 
 /// Most agents in one page.
@@ -43,9 +43,7 @@ pub(crate) async fn agents(
     Caller(caller): Caller,
     Params(query): Params<AgentsQuery>,
 ) -> Result<OkJson<Agents>, Problem> {
-    if !(1..=MAX_AGENTS).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_AGENTS}")));
-    }
+    check_range("query.limit", query.limit, 1..=MAX_AGENTS)?;
     let page = AgentsPage { after: query.after, limit: query.limit };
     let agents = app.store.agents(&caller, page, Timestamp::now()).await?;
     let full = agents.len() >= query.limit as usize;
@@ -67,6 +65,6 @@ pub(crate) async fn agent(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<OkJson<AgentEntry>, Problem> {
-    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let name = path_name(&name)?;
     Ok(OkJson(app.store.agent(&caller, &name, Timestamp::now()).await?))
 }

@@ -16,7 +16,7 @@ use crate::caller::{CallerWithKey, key_ended};
 use crate::hangup::Hangup;
 use crate::hub::SubscriberGuard;
 use crate::problem::Problem;
-use crate::query::{Params, place};
+use crate::query::{Params, check_range, place};
 use crate::reply::OkJson;
 
 /// Entries in a page by default.
@@ -69,12 +69,8 @@ pub(crate) async fn events(
     hangup: Hangup,
     Params(query): Params<EventsQuery>,
 ) -> Result<OkJson<EventPage>, Problem> {
-    if query.wait > MAX_WAIT {
-        return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
-    }
-    if !(1..=MAX_EVENTS).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_EVENTS}")));
-    }
+    check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
+    check_range("query.limit", query.limit, 1..=MAX_EVENTS)?;
     let answer = |events: Vec<Entry>, after: u64, cursor: u64| {
         // Nobody comes back for an answer to a client that is gone, so it must not wait for whoever names its cursor.
         if !hangup.has_happened() {

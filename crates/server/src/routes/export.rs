@@ -1,7 +1,7 @@
 //! `GET /export`: the caller's mail, all of it, page by page.
 
+use amb_core::Timestamp;
 use amb_core::doc::Exported;
-use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, uuid};
+use crate::query::{Params, parse_optional_id};
 use crate::reply::OkJson;
 
 /// Messages in one page.
@@ -37,7 +37,7 @@ pub(crate) async fn export(
     Caller(caller): Caller,
     Params(query): Params<ExportParams>,
 ) -> Result<OkJson<Exported>, Problem> {
-    let after = query.after.as_deref().map(|text| uuid("query.after", text)).transpose()?.map(MessageId::from);
+    let after = parse_optional_id("query.after", query.after.as_deref())?;
     let query = amb_store::ExportQuery { after, since: query.since, limit: PAGE };
     Ok(OkJson(Exported { messages: app.store.export(&caller, query).await? }))
 }

@@ -14,15 +14,11 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::Segment;
+use crate::query::{Segment, path_name};
 use crate::reply::{Created, OkJson, fitting};
 
 /// Most recipients of one send.
 const MAX_RECIPIENTS: usize = 100;
-
-fn group_name(text: &str) -> Result<AgentName, Problem> {
-    AgentName::parse_plain(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
-}
 
 /// The groups that the caller is in or was invited to
 #[utoipa::path(get, path = "/groups", tag = "groups",
@@ -84,7 +80,7 @@ pub(crate) async fn invite(
     Body(body): Body<InviteBody>,
 ) -> Result<OkJson<Group>, Problem> {
     let caller = once.of(caller, "groups/invite", &(&name, &body.agent_name))?;
-    let invited = app.store.invite_to_group(&caller, &group_name(&name)?, &body.agent_name, Timestamp::now()).await?;
+    let invited = app.store.invite_to_group(&caller, &path_name(&name)?, &body.agent_name, Timestamp::now()).await?;
     Ok(OkJson(app.publish(invited)))
 }
 
@@ -102,7 +98,7 @@ pub(crate) async fn join(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<OkJson<Group>, Problem> {
-    Ok(OkJson(app.store.join_group(&caller, &group_name(&name)?, true).await?))
+    Ok(OkJson(app.store.join_group(&caller, &path_name(&name)?, true).await?))
 }
 
 /// Leaves a group, or declines an invitation
@@ -120,7 +116,7 @@ pub(crate) async fn leave(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<OkJson<Group>, Problem> {
-    Ok(OkJson(app.store.join_group(&caller, &group_name(&name)?, false).await?))
+    Ok(OkJson(app.store.join_group(&caller, &path_name(&name)?, false).await?))
 }
 
 /// Takes an agent out of a group of the caller's, or its invitation back
@@ -137,7 +133,7 @@ pub(crate) async fn remove(
     Segment(name): Segment,
     Body(body): Body<InviteBody>,
 ) -> Result<OkJson<Group>, Problem> {
-    Ok(OkJson(app.store.remove_from_group(&caller, &group_name(&name)?, &body.agent_name).await?))
+    Ok(OkJson(app.store.remove_from_group(&caller, &path_name(&name)?, &body.agent_name).await?))
 }
 
 send_body! {

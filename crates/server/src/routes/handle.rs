@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::body::{Body, whole};
 use crate::caller::Caller;
 use crate::problem::Problem;
+use crate::query::check_range;
 use crate::reply::OkJson;
 
 /// Most messages named in one call.
@@ -88,15 +89,10 @@ pub(crate) struct ClaimBody {
     lease_seconds: Option<u32>,
 }
 
-fn within(field: &str, number: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
-    match number.unwrap_or(default) {
-        number if (1..=most).contains(&number) => Ok(number),
-        _ => Err(Problem::field(field, format!("must be 1 to {most}"))),
-    }
-}
-
 fn lease(seconds: Option<u32>) -> Result<Duration, Problem> {
-    Ok(Duration::from_secs(within("body.lease_seconds", seconds, 300, MAX_LEASE)?.into()))
+    let seconds = seconds.unwrap_or(300);
+    check_range("body.lease_seconds", seconds, 1..=MAX_LEASE)?;
+    Ok(Duration::from_secs(seconds.into()))
 }
 
 /// Takes unread messages that no other consumer of the caller's holds
@@ -109,8 +105,10 @@ pub(crate) async fn claim(
     Caller(caller): Caller,
     Body(body): Body<ClaimBody>,
 ) -> Result<OkJson<Claimed>, Problem> {
+    let limit = body.limit.unwrap_or(1);
+    check_range("body.limit", limit, 1..=MAX_CLAIM)?;
     let request = ClaimRequest {
-        limit: within("body.limit", body.limit, 1, MAX_CLAIM)? as usize,
+        limit: limit as usize,
         urgent_first: body.urgent_first.unwrap_or_default(),
         lease: lease(body.lease_seconds)?,
     };

@@ -1,9 +1,9 @@
 //! `GET /sessions/{session_id}/history`: a page of a session.
 
+use amb_core::Timestamp;
 use amb_core::doc::History;
 use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
 use amb_core::mailbox::HistoryPage;
-use amb_core::{MessageId, SessionId, Timestamp};
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, uuid};
+use crate::query::{Params, Segment, check_range, parse_id, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// Which page.
@@ -62,11 +62,9 @@ pub(crate) async fn history(
     if let Some(response) = request.cached() {
         return Ok(response);
     }
-    let session = SessionId::from(uuid("path.session_id", &session)?);
-    if !(1..=MAX_HISTORY).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_HISTORY}")));
-    }
-    let before = query.before.as_deref().map(|text| uuid("query.before", text)).transpose()?.map(MessageId::from);
+    let session = parse_id("path.session_id", &session)?;
+    check_range("query.limit", query.limit, 1..=MAX_HISTORY)?;
+    let before = parse_optional_id("query.before", query.before.as_deref())?;
     let page = HistoryPage { limit: query.limit, before };
     let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
     // What was marked as read just now is a change already.

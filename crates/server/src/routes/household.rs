@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use amb_core::doc::{Household, NewMachine, Registered};
 use amb_core::limits::MAX_LABEL_CHARS;
 use amb_core::{AgentName, Card, Code, OfficeError, Timestamp};
-use amb_store::{Agent, Join, KeyHash, NewAgent};
+use amb_store::{Join, KeyHash, NewAgent, Written};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use crate::caller::{Caller, ClientAddress};
 use crate::idempotency::IdempotencyKey;
 use crate::key::{ApiKey, HouseholdToken};
 use crate::problem::Problem;
-use crate::query::{Segment, uuid};
+use crate::query::{Segment, parse_id, path_name};
 use crate::reply::{Created, OkJson};
 use crate::text;
 
@@ -78,15 +78,25 @@ pub(crate) async fn person(
         card: Card::default(),
         join: Some(Join { token, person: true }),
     };
+    register(&app, address, new, &key).await
+}
+
+/// Registers an agent, which joins a household where it shows its token.
+pub(super) async fn register(
+    app: &App,
+    address: IpAddr,
+    new: NewAgent,
+    key: &ApiKey,
+) -> Result<Created<Registered>, Problem> {
     app.limits.register(&*app.store, address).await?;
-    let agent = register(&app, address, new).await?;
+    let agent = with_token(app, address, app.store.register_agent(new, Timestamp::now()).await).await?;
     let operators_read_mail = app.config.operators_read_mail;
     Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned(), operators_read_mail }))
 }
 
-/// Registers an agent that may join a household. Wrong tokens count against the address they come from, as wrong keys do.
-pub(crate) async fn register(app: &App, address: IpAddr, new: NewAgent) -> Result<Agent, Problem> {
-    match app.store.register_agent(new, Timestamp::now()).await {
+/// The result of a verb that took a household's token. A wrong token counts against its address, as a wrong key does.
+async fn with_token<T>(app: &App, address: IpAddr, result: Result<Written<T>, OfficeError>) -> Result<T, Problem> {
+    match result {
         Ok(written) => Ok(app.publish(written)),
         Err(error) => {
             if error.code() == Code::Unauthorized {
@@ -147,7 +157,7 @@ pub(crate) async fn revoke_machine(
     Caller(caller): Caller,
     Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
-    let id = uuid("path.id", &id)?;
+    let id = parse_id("path.id", &id)?;
     app.publish(app.store.revoke_machine(&caller, id, Timestamp::now()).await?);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -175,17 +185,10 @@ pub(crate) async fn join(
     Caller(caller): Caller,
     Body(body): Body<JoinBody>,
 ) -> Result<StatusCode, Problem> {
-    // The person is told each time: as often as the caller may ask strangers.
+    // The person gets an event each time, so the limit is that of connection requests.
     app.limits.connect(&*app.store, caller.key).await?;
-    match app.store.join_household(&caller, KeyHash::of(&body.household_token), Timestamp::now()).await {
-        Ok(written) => app.publish(written),
-        Err(error) => {
-            if error.code() == Code::Unauthorized {
-                app.limits.wrong_key(&*app.store, address).await?;
-            }
-            return Err(error.into());
-        }
-    }
+    let token = KeyHash::of(&body.household_token);
+    with_token(&app, address, app.store.join_household(&caller, token, Timestamp::now()).await).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -205,7 +208,7 @@ pub(crate) async fn leave(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<StatusCode, Problem> {
-    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let name = path_name(&name)?;
     app.publish(app.store.leave_household(&caller, &name, Timestamp::now()).await?);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::caller::{CallerWithKey, key_ended};
 use crate::hangup::Hangup;
 use crate::problem::Problem;
-use crate::query::Params;
+use crate::query::{Params, check_range};
 use crate::reply::OkJson;
 
 /// The most entries of each member that `last` asks for, and that are shown of a member who joined since the last page.
@@ -66,12 +66,8 @@ pub(crate) async fn events(
     hangup: Hangup,
     Params(query): Params<HouseholdEventsQuery>,
 ) -> Result<OkJson<HouseholdEvents>, Problem> {
-    if query.wait > MAX_WAIT {
-        return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
-    }
-    if query.last > MAX_LAST {
-        return Err(Problem::field("query.last", format!("must be 0 to {MAX_LAST}")));
-    }
+    check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
+    check_range("query.last", query.last, 0..=MAX_LAST)?;
     let Some(household) = app.store.viewer(&caller).await?.household else {
         let detail = "only the household's person sees what all of it does; use that one's key";
         return Err(OfficeError::new(Code::Forbidden, detail).into());

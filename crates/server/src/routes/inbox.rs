@@ -1,8 +1,8 @@
 //! `GET /inbox`: the caller's sessions and who wants to connect.
 
+use amb_core::Timestamp;
 use amb_core::doc::Inbox;
 use amb_core::limits::MAX_INBOX_SESSIONS;
-use amb_core::{SessionId, Timestamp};
 use amb_store::InboxPage;
 use axum::extract::State;
 use axum::http::Uri;
@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, boolean, uuid};
+use crate::query::{Params, boolean, check_range, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// What to show.
@@ -61,10 +61,8 @@ pub(crate) async fn inbox(
     if let Some(response) = request.cached() {
         return Ok(response);
     }
-    if !(1..=MAX_INBOX_SESSIONS).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_INBOX_SESSIONS}")));
-    }
-    let before = query.before.as_deref().map(|text| uuid("query.before", text)).transpose()?.map(SessionId::from);
+    check_range("query.limit", query.limit, 1..=MAX_INBOX_SESSIONS)?;
+    let before = parse_optional_id("query.before", query.before.as_deref())?;
     let page = InboxPage { unread_only: query.unread_only, limit: query.limit, before };
     let inbox = app.store.inbox_page(&caller, page, Timestamp::now()).await?;
     // A request runs out of time by itself.

@@ -1,7 +1,7 @@
 //! `GET /messages` and `GET /messages/{message_id}`: mail and its receipts.
 
 use amb_core::doc::{MessagePage, MessageWithReceipts};
-use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId, Timestamp};
+use amb_core::{AgentName, CorrelationId, Kind, Timestamp};
 use amb_store::MessageQuery;
 use axum::extract::State;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, place, uuid};
+use crate::query::{Params, Segment, boolean, check_range, parse_id, parse_optional_id, place};
 use crate::reply::OkJson;
 
 /// Most messages in one page.
@@ -62,14 +62,11 @@ pub(crate) async fn messages(
     Caller(caller): Caller,
     Params(query): Params<MessagesQuery>,
 ) -> Result<OkJson<MessagePage>, Problem> {
-    if !(1..=MAX_PAGE).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_PAGE}")));
-    }
-    let session = query.session_id.as_deref().map(|text| uuid("query.session_id", text)).transpose()?;
+    check_range("query.limit", query.limit, 1..=MAX_PAGE)?;
     let query = MessageQuery {
         unread: query.unread,
         claimed_at: query.claimed.then(Timestamp::now),
-        session: session.map(SessionId::from),
+        session: parse_optional_id("query.session_id", query.session_id.as_deref())?,
         from: query.from,
         kind: query.kind,
         correlation_id: query.correlation_id,
@@ -91,6 +88,6 @@ pub(crate) async fn message(
     Caller(caller): Caller,
     Segment(id): Segment,
 ) -> Result<OkJson<MessageWithReceipts>, Problem> {
-    let id = MessageId::from(uuid("path.message_id", &id)?);
+    let id = parse_id("path.message_id", &id)?;
     Ok(OkJson(app.store.message(&caller, &id).await?))
 }

@@ -89,14 +89,10 @@ pub(crate) async fn register(
     check_token(&app, address, body.registration_token.as_deref()).await?;
     let key = ApiKey::fresh()?;
     let new = body.parse(&key)?;
-    app.limits.register(&*app.store, address).await?;
-    let agent = household::register(&app, address, new).await?;
-    let operators_read_mail = app.config.operators_read_mail;
-    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned(), operators_read_mail }))
+    household::register(&app, address, new, &key).await
 }
 
-/// Whether the office registers whoever shows this token. Wrong ones count against the address they come from, as wrong keys
-/// do.
+/// Refuses a registration without the office's token. A wrong token counts against its address, as a wrong key does.
 async fn check_token(app: &App, address: IpAddr, shown: Option<&str>) -> Result<(), Problem> {
     let refused = |code: &'static str, detail: &'static str| Err(Problem::new(StatusCode::FORBIDDEN, code, detail));
     match (&app.config.registration, shown) {

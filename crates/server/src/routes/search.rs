@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::Params;
+use crate::query::{Params, check_range};
 use crate::reply::{OkJson, fitting};
 use crate::text;
 
@@ -58,9 +58,7 @@ pub(crate) async fn search(
 ) -> Result<OkJson<Hits>, Problem> {
     text::check("query.q", &question.q, MAX_QUESTION_CHARS)?;
     text::check_some("query.subject", question.subject.as_ref(), MAX_SUBJECT_CHARS)?;
-    if !(1..=MAX_HITS).contains(&question.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_HITS}")));
-    }
+    check_range("query.limit", question.limit, 1..=MAX_HITS)?;
     let query = SearchQuery {
         text: question.q,
         from: question.from,

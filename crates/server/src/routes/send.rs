@@ -5,7 +5,7 @@ use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::message::{Callback, text_of};
 use amb_core::suggest::nearest;
 use amb_core::{
-    AgentName, Code, CorrelationId, Draft, Kind, MessageId, Object, OfficeError, Part, Priority, SessionId, Timestamp,
+    AgentName, Code, CorrelationId, Draft, Kind, MessageId, Object, OfficeError, Part, Priority, Timestamp,
 };
 use amb_store::Agent;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::dashboard::Stopped;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::uuid;
+use crate::query::parse_optional_id;
 use crate::reply::Created;
 use crate::text;
 
@@ -156,7 +156,7 @@ async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) ->
 impl MessageFields {
     /// The draft of this content, checked.
     pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
-        let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);
+        let session = parse_optional_id("body.session_id", self.session_id.as_deref())?;
         // A thread that is named has its subject; clients that fill in every field send a blank one then.
         let named = session.is_some() || self.reply_to.is_some();
         let subject = self.subject.filter(|subject| !named || !subject.trim().is_empty());

@@ -2,7 +2,7 @@
 
 use amb_core::doc::{AgentEntry, HouseholdSession, HouseholdSessions, SessionEnded, Tasks};
 use amb_core::limits::MAX_NOTE_CHARS;
-use amb_core::{AgentName, Code, OfficeError, SessionId, Task, TaskId, Timestamp};
+use amb_core::{AgentName, Code, OfficeError, Task, Timestamp};
 use amb_store::{Agent, ConversationLine, ConversationQuery, HouseholdKey};
 use axum::extract::State;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, uuid};
+use crate::query::{Params, Segment, boolean, parse_id, path_name};
 use crate::reply::{OkJson, fitting};
 use crate::text;
 
@@ -62,7 +62,7 @@ pub(crate) async fn resume(
 }
 
 async fn set_paused(app: &App, caller: &Agent, name: &str, paused: bool) -> Result<OkJson<AgentEntry>, Problem> {
-    let name = AgentName::parse_plain(name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let name = path_name(name)?;
     app.publish(app.store.set_paused(caller, &name, paused, Timestamp::now()).await?);
     Ok(OkJson(app.store.agent(caller, &name, Timestamp::now()).await?))
 }
@@ -84,7 +84,7 @@ pub(crate) async fn end_session(
     Caller(caller): Caller,
     Segment(id): Segment,
 ) -> Result<OkJson<SessionEnded>, Problem> {
-    let id = SessionId::from(uuid("path.session_id", &id)?);
+    let id = parse_id("path.session_id", &id)?;
     Ok(OkJson(app.publish(app.store.end_session(&caller, &id, Timestamp::now()).await?)))
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn cancel_task(
 ) -> Result<OkJson<Task>, Problem> {
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
     let caller = once.of(caller, "tasks/cancel", &(&id, &body.note))?;
-    let id = TaskId::from(uuid("path.task_id", &id)?);
+    let id = parse_id("path.task_id", &id)?;
     Ok(OkJson(app.publish(app.store.cancel_task(&caller, &id, body.note, Timestamp::now()).await?)))
 }
 
@@ -151,7 +151,7 @@ pub(crate) async fn reassign_task(
     Body(body): Body<ReassignBody>,
 ) -> Result<OkJson<Task>, Problem> {
     let caller = once.of(caller, "tasks/reassign", &(&id, &body.to))?;
-    let id = TaskId::from(uuid("path.task_id", &id)?);
+    let id = parse_id("path.task_id", &id)?;
     Ok(OkJson(app.publish(app.store.reassign_task(&caller, &id, &body.to, Timestamp::now()).await?)))
 }
 

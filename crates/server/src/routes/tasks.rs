@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, maybe_boolean, uuid};
+use crate::query::{Params, Segment, boolean, check_range, optional_boolean, parse_id};
 use crate::reply::{OkJson, fitting};
 use crate::text;
 
@@ -25,7 +25,7 @@ const MAX_TASKS: u32 = 500;
 #[into_params(parameter_in = Query)]
 pub(crate) struct TasksQuery {
     /// Only tasks that the caller gave (true) or was given (false).
-    #[serde(default, deserialize_with = "maybe_boolean")]
+    #[serde(default, deserialize_with = "optional_boolean")]
     owned: Option<bool>,
     /// Only tasks in this state.
     #[param(inline)]
@@ -52,16 +52,14 @@ pub(crate) async fn tasks(
     Caller(caller): Caller,
     Params(query): Params<TasksQuery>,
 ) -> Result<OkJson<Tasks>, Problem> {
-    if !(1..=MAX_TASKS).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TASKS}")));
-    }
+    check_range("query.limit", query.limit, 1..=MAX_TASKS)?;
     let filter = TaskFilter { owned: query.owned, state: query.state, open: query.open };
     let (tasks, truncated) = fitting(app.store.tasks(&caller, filter, query.limit).await?);
     Ok(OkJson(Tasks { tasks, truncated }))
 }
 
 fn task_id(text: &str) -> Result<TaskId, Problem> {
-    Ok(TaskId::from(uuid("path.task_id", text)?))
+    parse_id("path.task_id", text)
 }
 
 /// One task that the caller gave or was given

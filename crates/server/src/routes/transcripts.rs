@@ -5,25 +5,24 @@ use std::time::Duration;
 
 use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Code, OfficeError, Timestamp};
+use amb_core::{AgentName, OfficeError, Timestamp};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::{IntoParams, ToSchema};
 
+use super::events::{MAX_WAIT, subscribe};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, CallerWithKey, key_ended};
 use crate::hangup::Hangup;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, place};
+use crate::query::{Params, Segment, check_range, place};
 use crate::reply::{Created, OkJson};
 use crate::text;
 
-/// Longest wait that can be asked for, in seconds.
-const MAX_WAIT: u64 = 60;
 /// How often a follower looks for lines that another process added.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest sender, role or message id of a line.
@@ -117,12 +116,8 @@ pub(crate) async fn lines(
     Params(query): Params<LinesQuery>,
 ) -> Result<OkJson<Lines>, Problem> {
     let key = key_of(&key)?;
-    if !(1..=MAX_TRANSCRIPT_LINES).contains(&query.limit) {
-        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TRANSCRIPT_LINES}")));
-    }
-    if query.wait > MAX_WAIT {
-        return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
-    }
+    check_range("query.limit", query.limit, 1..=MAX_TRANSCRIPT_LINES)?;
+    check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
     let Some(after) = query.after else {
         return Ok(OkJson(Lines {
             lines: app.store.transcript_recent(&caller, query.owner.as_ref(), &key, query.limit).await?,
@@ -132,14 +127,11 @@ pub(crate) async fn lines(
         let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
         return Ok(OkJson(Lines { lines }));
     }
-    // A listener among the others, so that it is sent away when its key ends, and so that there are not too many.
-    let Some(guard) = app.hub.subscribe(caller.key, Some(key_shown), app.config.ws_per_agent) else {
-        return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
-    };
-    // What happens in the agent's log does not concern it.
-    guard.subscriber.is_at(u64::MAX);
+    // A subscriber like the others, so that it ends with its key and counts against the limit. At the largest cursor, because
+    // entries of the agent's log do not concern it.
+    let guard = subscribe(&app, &caller, key_shown, u64::MAX)?;
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
-    // Before the first look, so that nothing falls between it and the waiting.
+    // Before the first read, so that no line is missed between it and the wait.
     let mut appended = app.transcripts.subscribe();
     loop {
         let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
@@ -147,8 +139,8 @@ pub(crate) async fn lines(
             return Ok(OkJson(Lines { lines }));
         }
         let look = deadline.min(Instant::now() + LOOK);
-        let news = async {
-            // A lag means that much happened: look.
+        let hint = async {
+            // An error is a lag: hints were lost, so the store is asked.
             while let Ok(grown) = appended.recv().await {
                 if grown == key {
                     break;
@@ -156,7 +148,7 @@ pub(crate) async fn lines(
             }
         };
         tokio::select! {
-            () = news => {}
+            () = hint => {}
             () = guard.subscriber.woken() => drop(guard.subscriber.next(u64::MAX)),
             () = sleep_until(look) => {}
             () = app.closing.cancelled() => return Ok(OkJson(Lines { lines })),

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::Segment;
+use crate::query::{Segment, path_name};
 use crate::reply::OkJson;
 
 /// Reports how waking a client session of the caller's stands
@@ -54,7 +54,7 @@ pub(crate) async fn wake_of_member(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<OkJson<WakeSessions>, Problem> {
-    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let name = path_name(&name)?;
     let sessions = app.store.wake_sessions(&caller, &name, Timestamp::now()).await?;
     Ok(OkJson(WakeSessions { sessions }))
 }
