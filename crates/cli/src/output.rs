@@ -9,7 +9,9 @@ use serde::Serialize;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::failure::Failure;
 use crate::log_file::LogFile;
 use crate::table::{self, Tone};
 
@@ -68,6 +70,11 @@ impl Output {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", text.as_ref())?;
         out.flush()
+    }
+
+    /// The result of a verb: a JSON document for programs, a line of text for people.
+    pub(crate) fn result(self, document: &impl Serialize, line: impl AsRef<str>) -> Result<(), Failure> {
+        Ok(if self.json { self.document(document) } else { self.say(line) }?)
     }
 
     /// An indented line with a name and a value.
@@ -160,17 +167,6 @@ pub(crate) fn visible(text: &str) -> String {
     amb_core::render::visible::line(text).into_owned()
 }
 
-/// Columns of a text in a terminal: two for each wide character of East Asia and each picture.
-pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
-}
-
-fn columns_of(c: char) -> usize {
-    let is_wide = matches!(u32::from(c), 0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff
-        | 0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd);
-    1 + usize::from(is_wide)
-}
-
 /// Wraps text between words, with an indent from the second line on.
 pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     // Leading spaces stay, as in code.
@@ -178,7 +174,7 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut length = text.len() - words.len();
     let mut lines = " ".repeat(length);
     for (place, word) in words.split(' ').enumerate() {
-        let size = self::width(word);
+        let size = word.width();
         if place > 0 && length + 1 + size > width {
             lines.push('\n');
             lines.extend(std::iter::repeat_n(' ', indent));
@@ -209,7 +205,7 @@ pub(crate) fn preview(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut columns = 0;
     let cut = line.char_indices().find(|(_, c)| {
-        columns += columns_of(*c);
+        columns += c.width().unwrap_or(1);
         columns > most
     });
     match cut {

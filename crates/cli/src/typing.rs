@@ -11,8 +11,9 @@ use rustix::process::Signal;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt, Stdin};
 use tokio::signal::unix::SignalKind;
+use unicode_width::UnicodeWidthStr;
 
-use crate::output::{Output, width};
+use crate::output::Output;
 use crate::table::terminal_width;
 
 const PROMPT: &str = "> ";
@@ -136,7 +137,7 @@ impl Typing {
     /// How many rows the cursor is below the prompt.
     fn rows(&self) -> usize {
         let columns = terminal_width().map_or(COLUMNS, usize::from).max(1);
-        (PROMPT.len() + width(self.shown()) - 1) / columns
+        (PROMPT.len() + self.shown().width() - 1) / columns
     }
 }
 

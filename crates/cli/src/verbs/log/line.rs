@@ -5,8 +5,9 @@ use amb_core::event::{Event, NewMessage};
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, ReceiptState, Timestamp};
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
-use crate::output::{Output, ago, preview, visible, width};
+use crate::output::{Output, ago, preview, visible};
 use crate::table::Tone;
 
 /// The columns of the time: `59 min ago`.
@@ -138,7 +139,7 @@ impl MailboxEvent {
             (subject, "") => visible(&preview(subject, left.clamp(LEAST, SUBJECT))),
             (subject, _) => format!("{}: ", visible(&preview(subject, (left / 2).clamp(LEAST, SUBJECT)))),
         };
-        let said = visible(&preview(said, left.saturating_sub(width(&subject) + 1).max(LEAST)));
+        let said = visible(&preview(said, left.saturating_sub(subject.width() + 1).max(LEAST)));
         let name = |name: &AgentName| output.paint(Tone::Strong, name.as_str());
         let kind = if kind.is_empty() { String::new() } else { format!("  {}", output.paint(tone, &kind)) };
         format!("{}{person} → {}{kind}  {subject}{said}", name(&mail.from_agent), name(&self.agent))
