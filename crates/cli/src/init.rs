@@ -103,8 +103,8 @@ pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result
 
 fn value_at(format: Format, text: &str, setting: &Setting) -> Result<Option<serde_json::Value>> {
     match format {
-        Format::Json => json::at_path(text, &setting.path),
-        Format::Toml => toml::at_path(text, &setting.path),
+        Format::Json => json::value_at(text, &setting.path),
+        Format::Toml => toml::value_at(text, &setting.path),
         Format::Section | Format::Script => Ok(None),
     }
 }
@@ -135,4 +135,17 @@ fn server_of(there: &serde_json::Value) -> Option<String> {
     let program = command.as_str().or_else(|| command[0].as_str()).or_else(|| command["path"].as_str());
     let address = || ["url", "httpUrl", "serverUrl"].iter().find_map(|key| there[key].as_str());
     Some(program.or_else(address).map_or_else(|| there.to_string(), str::to_owned))
+}
+
+/// The directories of the tests.
+#[cfg(test)]
+fn test_places() -> Places {
+    Places {
+        home: "/home/ann".into(),
+        project: "/src/app".into(),
+        codex_home: None,
+        openclaw_config: None,
+        config_home: "/home/ann/.config".into(),
+        copilot_home: None,
+    }
 }

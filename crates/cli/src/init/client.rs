@@ -90,49 +90,49 @@ impl InitClient {
     pub(crate) fn place(self, scope: Scope, places: &Places) -> Result<(PathBuf, Format)> {
         let at = |base: &Path, rest: &str| base.join(rest);
         let (home, project) = (&places.home, &places.project);
-        Ok(match (self, scope) {
-            (InitClient::ClaudeCode, Scope::Project) => (at(project, ".mcp.json"), Format::Json),
-            (InitClient::ClaudeCode, Scope::User) => (at(home, ".claude.json"), Format::Json),
+        let path = match (self, scope) {
+            (InitClient::ClaudeCode, Scope::Project) => at(project, ".mcp.json"),
+            (InitClient::ClaudeCode, Scope::User) => at(home, ".claude.json"),
             (InitClient::Codex, Scope::User) => {
                 let base = places.codex_home.clone().unwrap_or_else(|| at(home, ".codex"));
-                (base.join("config.toml"), Format::Toml)
+                base.join("config.toml")
             }
-            (InitClient::Codex, Scope::Project) => (at(project, ".codex/config.toml"), Format::Toml),
-            (InitClient::Gemini, Scope::User) => (at(home, ".gemini/settings.json"), Format::Json),
-            (InitClient::Gemini, Scope::Project) => (at(project, ".gemini/settings.json"), Format::Json),
-            (InitClient::Cursor, Scope::User) => (at(home, ".cursor/mcp.json"), Format::Json),
-            (InitClient::Cursor, Scope::Project) => (at(project, ".cursor/mcp.json"), Format::Json),
+            (InitClient::Codex, Scope::Project) => at(project, ".codex/config.toml"),
+            (InitClient::Gemini, Scope::User) => at(home, ".gemini/settings.json"),
+            (InitClient::Gemini, Scope::Project) => at(project, ".gemini/settings.json"),
+            (InitClient::Cursor, Scope::User) => at(home, ".cursor/mcp.json"),
+            (InitClient::Cursor, Scope::Project) => at(project, ".cursor/mcp.json"),
             (InitClient::Openclaw, Scope::User) => {
                 let own = places.openclaw_config.clone();
-                (own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json")), Format::Json)
+                own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json"))
             }
-            (InitClient::Nanobot, Scope::User) => (at(home, ".nanobot/config.json"), Format::Json),
-            (InitClient::Opencode, Scope::User) => {
-                (first_of(&at(&places.config_home, "opencode"), "opencode"), Format::Json)
-            }
-            (InitClient::Opencode, Scope::Project) => (first_of(project, "opencode"), Format::Json),
-            (InitClient::Qwen, Scope::User) => (at(home, ".qwen/settings.json"), Format::Json),
-            (InitClient::Qwen, Scope::Project) => (at(project, ".qwen/settings.json"), Format::Json),
+            (InitClient::Nanobot, Scope::User) => at(home, ".nanobot/config.json"),
+            (InitClient::Opencode, Scope::User) => first_of(&at(&places.config_home, "opencode"), "opencode"),
+            (InitClient::Opencode, Scope::Project) => first_of(project, "opencode"),
+            (InitClient::Qwen, Scope::User) => at(home, ".qwen/settings.json"),
+            (InitClient::Qwen, Scope::Project) => at(project, ".qwen/settings.json"),
             (InitClient::Copilot, Scope::User) => {
                 let base = places.copilot_home.clone().unwrap_or_else(|| at(home, ".copilot"));
-                (base.join("mcp-config.json"), Format::Json)
+                base.join("mcp-config.json")
             }
-            (InitClient::Copilot, Scope::Project) => (at(project, ".github/mcp.json"), Format::Json),
-            (InitClient::Windsurf, Scope::User) => (at(home, ".codeium/windsurf/mcp_config.json"), Format::Json),
+            (InitClient::Copilot, Scope::Project) => at(project, ".github/mcp.json"),
+            (InitClient::Windsurf, Scope::User) => at(home, ".codeium/windsurf/mcp_config.json"),
             // Also on macOS, where Zed keeps to ~/.config.
-            (InitClient::Zed, Scope::User) => (at(&places.config_home, "zed/settings.json"), Format::Json),
-            (InitClient::Zed, Scope::Project) => (at(project, ".zed/settings.json"), Format::Json),
+            (InitClient::Zed, Scope::User) => at(&places.config_home, "zed/settings.json"),
+            (InitClient::Zed, Scope::Project) => at(project, ".zed/settings.json"),
             (InitClient::Vscode, Scope::User) => match cfg!(target_os = "macos") {
-                true => (at(home, "Library/Application Support/Code/User/mcp.json"), Format::Json),
-                false => (at(&places.config_home, "Code/User/mcp.json"), Format::Json),
+                true => at(home, "Library/Application Support/Code/User/mcp.json"),
+                false => at(&places.config_home, "Code/User/mcp.json"),
             },
-            (InitClient::Vscode, Scope::Project) => (at(project, ".vscode/mcp.json"), Format::Json),
+            (InitClient::Vscode, Scope::Project) => at(project, ".vscode/mcp.json"),
             (InitClient::Openclaw | InitClient::Nanobot | InitClient::Windsurf, Scope::Project) => {
                 bail!(
                     "this client has one configuration for each user; leave --scope out or name the file with --config"
                 )
             }
-        })
+        };
+        let format = if self == InitClient::Codex { Format::Toml } else { Format::Json };
+        Ok((path, format))
     }
 
     /// The keys that lead to the mailbox in its file.
@@ -195,9 +195,7 @@ impl InitClient {
         }
         Ok(settings)
     }
-}
 
-impl InitClient {
     /// The server in the client's own form.
     fn shaped(
         self,
@@ -278,7 +276,7 @@ fn channel(account: &ClientAccount) -> Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::{apply, revert};
+    use crate::init::{apply, revert, test_places as places};
 
     fn account(server: bool) -> ClientAccount {
         ClientAccount {
@@ -289,17 +287,6 @@ mod tests {
             server: server.then(|| "http://127.0.0.1:8000".into()),
             environment: Vec::new(),
             has_plugin: false,
-        }
-    }
-
-    fn places() -> Places {
-        Places {
-            home: "/home/ann".into(),
-            project: "/src/app".into(),
-            codex_home: None,
-            openclaw_config: None,
-            config_home: "/home/ann/.config".into(),
-            copilot_home: None,
         }
     }
 

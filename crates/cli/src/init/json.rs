@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
 use super::{ConfigValue, EntryMark, PROGRAM, Setting};
@@ -18,8 +18,25 @@ fn data(text: &str) -> Result<Value> {
     Ok(value.unwrap_or_else(|| Value::Object(Default::default())))
 }
 
-fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, key| value.get(key))
+fn at<'v>(value: &'v Value, path: &[impl AsRef<str>]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, key| value.get(key.as_ref()))
+}
+
+/// Changes the object at a path, which is created where it is missing.
+fn edit(text: &str, path: &[String], change: impl FnOnce(CstObject) -> Result<()>) -> Result<String> {
+    let root = parse(text)?;
+    let mut object = root.object_value_or_create().context("the file is not a JSON object")?;
+    for key in path {
+        object = object
+            .object_value_or_create(key)
+            .with_context(|| format!("{key:?} is there and is not an object; mend the file first"))?;
+    }
+    change(object)?;
+    let mut out = root.to_string();
+    if !out.ends_with('\n') && text.trim().is_empty() {
+        out.push('\n');
+    }
+    Ok(out)
 }
 
 /// Adds the setting to the text.
@@ -34,19 +51,10 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     if there.is_some_and(|there| contains(there, &wanted.to_json())) {
         return Ok(text.to_owned());
     }
-    let root = parse(text)?;
-    let mut object = root.object_value_or_create().context("the file is not a JSON object")?;
-    for key in parents {
-        object = object
-            .object_value_or_create(key)
-            .with_context(|| format!("{key:?} is there and is not an object; mend the file first"))?;
-    }
-    put(&object, last, &wanted);
-    let mut out = root.to_string();
-    if !out.ends_with('\n') && text.trim().is_empty() {
-        out.push('\n');
-    }
-    Ok(out)
+    edit(text, parents, |object| {
+        put(&object, last, &wanted);
+        Ok(())
+    })
 }
 
 /// Adds our entry to a list, once, beside those of others.
@@ -62,27 +70,23 @@ fn set_entry(text: &str, setting: &Setting, mark: &EntryMark) -> Result<String> 
     if ours == [&setting.value.to_json()] {
         return Ok(text.to_owned());
     }
-    let root = parse(text)?;
-    let mut object = root.object_value_or_create().context("the file is not a JSON object")?;
-    for key in parents {
-        object = object
-            .object_value_or_create(key)
-            .with_context(|| format!("{key:?} is there and is not an object; mend the file first"))?;
-    }
-    let list = object
-        .array_value_or_create(last)
-        .with_context(|| format!("{last:?} is there and is not a list; mend the file first"))?;
+    edit(text, parents, |object| {
+        let list = object
+            .array_value_or_create(last)
+            .with_context(|| format!("{last:?} is there and is not a list; mend the file first"))?;
+        remove_ours(&list, entries, mark);
+        list.append(setting.value.to_cst());
+        Ok(())
+    })
+}
+
+/// Removes our entries from a list with these entries.
+fn remove_ours(list: &CstArray, entries: &[Value], mark: &EntryMark) {
     for (element, value) in list.elements().into_iter().zip(entries) {
         if is_ours(value, mark) {
             element.remove();
         }
     }
-    list.append(setting.value.to_cst());
-    let mut out = root.to_string();
-    if !out.ends_with('\n') && text.trim().is_empty() {
-        out.push('\n');
-    }
-    Ok(out)
 }
 
 /// Whether an entry is ours: a rule, a hook, or a group of hooks that are all ours.
@@ -115,11 +119,7 @@ pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &En
     let root = parse(text)?;
     let Some((last, parents)) = path.split_last() else { bail!("a setting needs a place") };
     if let Some(list) = table(&root, parents).and_then(|object| object.array_value(last)) {
-        for (element, value) in list.elements().into_iter().zip(entries) {
-            if is_ours(value, mark) {
-                element.remove();
-            }
-        }
+        remove_ours(&list, entries, mark);
     }
     Ok(root.to_string())
 }
@@ -195,15 +195,9 @@ fn cst(value: &Value) -> CstInputValue {
     }
 }
 
-/// The text of a field of the table at a path.
-pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
-    Ok(at(&data(text)?, path).cloned())
-}
-
 /// The value at a path.
-pub(crate) fn value_at(text: &str, path: &[&str]) -> Result<Option<Value>> {
-    let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
-    Ok(at(&data(text)?, &path).cloned())
+pub(crate) fn value_at(text: &str, path: &[impl AsRef<str>]) -> Result<Option<Value>> {
+    Ok(at(&data(text)?, path).cloned())
 }
 
 /// Whether the document is empty.

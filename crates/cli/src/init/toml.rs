@@ -94,8 +94,8 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
     Ok(document.to_string())
 }
 
-/// The text of a field of the table at a path.
-pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
+/// The value at a path.
+pub(super) fn value_at(text: &str, path: &[String]) -> Result<Option<Value>> {
     let document: Value = ::toml::from_str(text).context("the file is not TOML; mend it first")?;
     Ok(path.iter().try_fold(&document, |value, key| value.get(key)).cloned())
 }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn inline_tables_are_served_too() {
         let text = set("mcp_servers = { docs = { command = \"docs\" } }\n", &mailbox(&["mcp"])).unwrap();
-        assert_eq!(at_path(&text, &mailbox(&[]).path).unwrap().unwrap()["command"], "amb");
+        assert_eq!(value_at(&text, &mailbox(&[]).path).unwrap().unwrap()["command"], "amb");
         assert!(text.contains("docs"), "{text}");
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::*;
-use crate::init::{apply, revert};
+use crate::init::{apply, revert, test_places as places};
 
 fn account() -> ClientAccount {
     ClientAccount {
@@ -16,17 +16,6 @@ fn account() -> ClientAccount {
         server: None,
         environment: Vec::new(),
         has_plugin: false,
-    }
-}
-
-fn places() -> Places {
-    Places {
-        home: "/home/ann".into(),
-        project: "/src/app".into(),
-        codex_home: None,
-        openclaw_config: None,
-        config_home: "/home/ann/.config".into(),
-        copilot_home: None,
     }
 }
 

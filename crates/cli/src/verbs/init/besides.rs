@@ -87,7 +87,7 @@ fn without(config: &ConfigFile, settings: &[Setting]) -> anyhow::Result<Plan> {
     if version.is_empty() {
         return Ok(plan);
     }
-    let rest = plan.new.as_deref().map(|text| json::value_at(text, &[])).transpose()?.flatten();
+    let rest = plan.new.as_deref().map(|text| json::value_at(text, &[""; 0])).transpose()?.flatten();
     let is_bare =
         rest.as_ref().and_then(|rest| rest.as_object()).is_some_and(|rest| rest.keys().all(|key| key == "version"));
     if is_bare { config.without(settings) } else { Ok(plan) }
