@@ -66,12 +66,22 @@ fn parse<T: Default + DeserializeOwned>(path: &Path, bytes: Option<Vec<u8>>) -> 
     serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display()))
 }
 
+/// Replaces a private file, in a directory that is created where it is missing.
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    create_private(parent(path))?;
+    Ok(replace(path, bytes, PRIVATE)?)
+}
+
+/// Opens a private file to lock it. It is created where it is missing, with its directory.
+pub(crate) fn open_lock(path: &Path) -> Result<fs_err::File> {
+    create_private(parent(path))?;
+    Ok(fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(path)?)
+}
+
 /// Changes a private file: `edit` gets its bytes and returns those that replace them. A lock beside it (`keys.lock` for `keys.json`)
 /// is held from the read to the write, so that of two processes neither overwrites the other's change.
 pub(crate) fn update(path: &Path, edit: impl FnOnce(Option<Vec<u8>>) -> Result<Vec<u8>>) -> Result<()> {
-    create_private(parent(path))?;
-    let lock = path.with_extension("lock");
-    let lock = fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(lock)?;
+    let lock = open_lock(&path.with_extension("lock"))?;
     lock.file().lock()?;
     let bytes = edit(read(path)?)?;
     replace(path, &bytes, PRIVATE).with_context(|| path.display().to_string())

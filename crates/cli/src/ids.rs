@@ -6,7 +6,7 @@ use amb_client::Client;
 use amb_core::doc::{HouseholdSession, Inbox, Machine, SessionSummary};
 use amb_core::mailbox::{Mailbox, TaskFilter};
 use amb_core::suggest::nearest;
-use amb_core::{Code, MessageId, OfficeError, SessionId, Task, TaskId};
+use amb_core::{MessageId, OfficeError, SessionId, Task, TaskId};
 
 use uuid::Uuid;
 
@@ -98,12 +98,12 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
     names.extend(mailbox.agents().await?.into_iter().map(|agent| agent.name.to_string()));
     if names.contains(text) {
         let detail = format!("no conversation with {text} yet; `amb send {text} TEXT` begins one");
-        return Err(OfficeError::new(Code::NotFound, detail).into());
+        return Err(OfficeError::not_found(detail).into());
     }
     match nearest(text, names.iter().map(String::as_str)) {
         Some(near) => {
             let detail = format!("no session or agent {text:?}; did you mean {near:?}?");
-            Err(OfficeError::new(Code::NotFound, detail).into())
+            Err(OfficeError::not_found(detail).into())
         }
         // Another system's id, perhaps of a session that is too old to be listed: left to the office.
         None if text.len() >= LONG => Ok(parse(text)?),
@@ -111,7 +111,7 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
             let detail = format!(
                 "no session or agent {text:?}; `amb inbox` lists your conversations, `amb agents` whom you can write to"
             );
-            Err(OfficeError::new(Code::NotFound, detail).into())
+            Err(OfficeError::not_found(detail).into())
         }
     }
 }
@@ -121,8 +121,7 @@ pub(crate) async fn newest_session(mailbox: &dyn Mailbox) -> Result<SessionId, F
     let inbox = whole_inbox(mailbox).await?;
     let unread = inbox.sessions.iter().find(|session| session.unread_count > 0);
     let newest = unread.or(inbox.sessions.first()).map(|session| session.session_id.clone());
-    newest
-        .ok_or_else(|| OfficeError::new(Code::NotFound, "no mail; `amb send AGENT TEXT` begins a conversation").into())
+    newest.ok_or_else(|| OfficeError::not_found("no mail; `amb send AGENT TEXT` begins a conversation").into())
 }
 
 /// The session of the household that its person names.
@@ -140,7 +139,7 @@ pub(crate) async fn household_session(person: &Client, text: &str) -> Result<Ses
         Some(id) => Ok(parse(&id)?),
         None => {
             let detail = format!("no session {text:?} in your household; `amb household sessions` lists them");
-            Err(OfficeError::new(Code::NotFound, detail).into())
+            Err(OfficeError::not_found(detail).into())
         }
     }
 }
@@ -163,7 +162,7 @@ pub(crate) fn machine(machines: &[Machine], text: &str) -> Result<Uuid, Failure>
         },
         _ => format!("{} machines are called {text:?}; name it by its id, which `amb household` shows", named.len()),
     };
-    Err(OfficeError::new(Code::NotFound, detail).into())
+    Err(OfficeError::not_found(detail).into())
 }
 
 /// The task of the household that its person names.
@@ -195,12 +194,12 @@ fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure>
         None => match nearest(text, candidates.iter().map(|(id, _)| id.as_str())) {
             Some(near) => {
                 let detail = format!("no task {text:?}; did you mean {near:?}? `{list}` shows yours");
-                Err(OfficeError::new(Code::NotFound, detail).into())
+                Err(OfficeError::not_found(detail).into())
             }
             None if text.len() >= LONG => Ok(parse(text)?),
             None => {
                 let detail = format!("no task {text:?}; `amb task list` shows those that you gave or were given");
-                Err(OfficeError::new(Code::NotFound, detail).into())
+                Err(OfficeError::not_found(detail).into())
             }
         },
     }

@@ -52,9 +52,8 @@ impl ComposedText {
 
     fn edit(hint: &str) -> Result<Self, Failure> {
         let path = home::state_dir()?.join(format!("unsent-{}.md", std::process::id()));
-        durable::create_private(path.parent().context("no directory")?)?;
         let template = format!("\n{SCISSORS}\n# {hint}\n# An empty text is not sent.\n");
-        durable::replace(&path, template.as_bytes(), durable::PRIVATE)?;
+        durable::replace_private(&path, template.as_bytes())?;
         run_editor(&path)?;
         let text = fs_err::read_to_string(&path)?;
         let text = text.split(SCISSORS).next().unwrap_or_default().trim().to_owned();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use amb_core::mailbox::Mailbox;
 use amb_core::{SessionId, Timestamp};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::{durable, home};
@@ -42,15 +42,13 @@ pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
 /// Records that a session was shown. Where that fails, `amb reply` needs the session as an argument.
 pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
     let written = || -> Result<()> {
-        let path = path()?;
-        durable::create_private(path.parent().context("no directory")?)?;
         let mut known = read();
         known.insert(key(mailbox), ShownSession { session: session.clone(), at: Timestamp::now() });
         while known.len() > MOST {
             let oldest = known.iter().min_by_key(|(_, shown)| shown.at).map(|(key, _)| key.clone());
             oldest.and_then(|key| known.remove(&key));
         }
-        Ok(durable::replace(&path, &serde_json::to_vec_pretty(&known)?, durable::PRIVATE)?)
+        durable::replace_private(&path()?, &serde_json::to_vec_pretty(&known)?)
     };
     if let Err(error) = written() {
         tracing::debug!("what was shown is not remembered: {error:#}");

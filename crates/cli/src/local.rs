@@ -11,7 +11,6 @@ use std::time::Duration;
 use amb_client::ServerUrl;
 use amb_core::{Code, OfficeError, Timestamp};
 use anyhow::{Context, Result};
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -67,16 +66,6 @@ impl Files {
         Ok(Self { lock: file("lock"), record: file("json") })
     }
 
-    fn open_lock(&self) -> Result<fs_err::File> {
-        durable::create_private(self.lock.parent().context("no directory")?)?;
-        Ok(fs_err::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(durable::PRIVATE)
-            .open(&self.lock)?)
-    }
-
     /// The record of an office whose process lives.
     fn read(&self) -> Option<OfficeRecord> {
         let bytes = fs_err::read(&self.record).ok()?;
@@ -116,7 +105,7 @@ pub(crate) struct LocalOfficeLock {
 /// Takes the lock.
 pub(crate) async fn hold() -> Result<LocalOfficeLock, Failure> {
     let files = Files::find()?;
-    let lock = files.open_lock()?;
+    let lock = durable::open_lock(&files.lock)?;
     for _ in 0..LOOKS {
         match lock.file().try_lock() {
             Ok(()) => return Ok(LocalOfficeLock { files, _lock: lock }),
@@ -194,7 +183,7 @@ fn now() -> Timestamp {
 /// Asks a local office to end, and waits for its lock to be released.
 pub(crate) async fn end(record: &OfficeRecord) -> Result<(), Failure> {
     let pid = Pid::from_raw(record.pid).context("the record names no process")?;
-    let lock = Files::find()?.open_lock()?;
+    let lock = durable::open_lock(&Files::find()?.lock)?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", record.pid))?;
     let ended = tokio::task::spawn_blocking(move || lock.file().lock());
     match tokio::time::timeout(ENDING, ended).await {
@@ -208,10 +197,7 @@ pub(crate) async fn end(record: &OfficeRecord) -> Result<(), Failure> {
 
 /// The lock of `amb up`, so that two at once start one office.
 pub(crate) async fn turn() -> Result<fs_err::File, Failure> {
-    let path = Files::find()?.lock.with_extension("up");
-    durable::create_private(path.parent().context("no directory")?)?;
-    let file =
-        fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(durable::PRIVATE).open(&path)?;
+    let file = durable::open_lock(&Files::find()?.lock.with_extension("up"))?;
     let locked = tokio::task::spawn_blocking(move || file.file().lock().map(|()| file));
     Ok(locked.await.context("waiting for another `amb up`")??)
 }
@@ -236,7 +222,5 @@ fn port_of(url: &str) -> Option<u16> {
 }
 
 fn remember(url: &str) -> Result<()> {
-    let path = last_file()?;
-    durable::create_private(path.parent().context("no directory")?)?;
-    Ok(durable::replace(&path, url.as_bytes(), durable::PRIVATE)?)
+    durable::replace_private(&last_file()?, url.as_bytes())
 }

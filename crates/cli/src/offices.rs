@@ -240,5 +240,5 @@ impl OfficeArgs {
 /// The error where no office was named or found.
 fn no_office() -> Failure {
     let detail = "no office is running here; `amb up` starts one (or name another: --server URL, --dir PATH)";
-    OfficeError::new(amb_core::Code::NotFound, detail).into()
+    OfficeError::not_found(detail).into()
 }

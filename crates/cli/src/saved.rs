@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use amb_core::suggest::nearest;
-use amb_core::{AgentName, Code, OfficeError};
+use amb_core::{AgentName, OfficeError};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item, Table, value};
@@ -70,11 +70,11 @@ impl ProfileFile {
     pub(crate) fn office(&self, name: &str) -> Result<SavedOffice> {
         if name == LOCAL {
             let detail = "no local office runs; `amb up` starts it";
-            let record = local::running().ok_or_else(|| OfficeError::new(Code::NotFound, detail))?;
+            let record = local::running().ok_or_else(|| OfficeError::not_found(detail))?;
             return Ok(SavedOffice { server: Some(record.url), ..SavedOffice::default() });
         }
         let found = self.offices.get(name).cloned();
-        Ok(found.ok_or_else(|| OfficeError::new(Code::NotFound, self.unknown(name)))?)
+        Ok(found.ok_or_else(|| OfficeError::not_found(self.unknown(name)))?)
     }
 
     pub(crate) fn unknown(&self, name: &str) -> String {

@@ -22,10 +22,6 @@ impl AckCommand {
             ids.push(ids::message(&*mailbox, id).await?);
         }
         let changed = mailbox.ack(&ids).await?;
-        if output.json {
-            return Ok(output.document(&serde_json::json!({ "acknowledged": changed }))?);
-        }
-        output.say(format!("{changed} acknowledged"))?;
-        Ok(())
+        output.result(&serde_json::json!({ "acknowledged": changed }), format!("{changed} acknowledged"))
     }
 }

@@ -76,10 +76,7 @@ impl FoundHousehold {
         };
         store.close().await;
         let id = done?;
-        if output.json {
-            return Ok(output.document(&json!({ "id": id, "token": token.reveal() }))?);
-        }
-        output.say(token.reveal())?;
+        output.result(&json!({ "id": id, "token": token.reveal() }), token.reveal())?;
         output.note(match &self.renew {
             Some(member) => format!("the new owner's token of {member}'s household; the one before is void"),
             None => "the owner's token of a new household; it is not shown again".to_owned(),
@@ -114,15 +111,11 @@ impl SetOperator {
         let done = store.set_operator(&self.name, !self.revoke, Timestamp::now()).await;
         store.close().await;
         done?;
-        if output.json {
-            return Ok(output.document(&json!({ "name": self.name, "operator": !self.revoke }))?);
-        }
-        Ok(output.say(match self.revoke {
+        let line = match self.revoke {
             true => format!("{} is no operator of this office", self.name),
-            false => {
-                format!("{} is an operator of this office; `amb --as {} dashboard` signs in", self.name, self.name)
-            }
-        })?)
+            false => format!("{0} is an operator of this office; `amb --as {0} dashboard` signs in", self.name),
+        };
+        output.result(&json!({ "name": self.name, "operator": !self.revoke }), line)
     }
 }
 
@@ -146,10 +139,7 @@ struct AdvanceCursors {
 impl AdvanceCursors {
     async fn run(self, output: Output) -> Result<(), Failure> {
         let logs = amb_store::advance_cursors(&self.database.place()?).await?;
-        if output.json {
-            return Ok(output.document(&json!({ "logs": logs }))?);
-        }
-        Ok(output.say(format!("the numbers of {logs} logs go on a million higher"))?)
+        output.result(&json!({ "logs": logs }), format!("the numbers of {logs} logs go on a million higher"))
     }
 }
 
@@ -171,10 +161,7 @@ impl IssueKey {
         let agent = store.issue_key(&self.name, key.to_keep()).await;
         store.close().await;
         let agent = agent?;
-        if output.json {
-            return Ok(output.document(&json!({ "name": agent.name, "api_key": key.reveal() }))?);
-        }
-        output.say(key.reveal())?;
+        output.result(&json!({ "name": agent.name, "api_key": key.reveal() }), key.reveal())?;
         output.note(format!("the new key of {}; it is not shown again, and its other keys have ended", agent.name));
         Ok(())
     }

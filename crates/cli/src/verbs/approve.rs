@@ -15,10 +15,6 @@ pub(crate) struct ApproveCommand {
 impl ApproveCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let connected = office.open().await?.approve(&self.code).await?;
-        if output.json {
-            return Ok(output.document(&connected)?);
-        }
-        output.say(format!("connected with {}", connected.connected_agent_name))?;
-        Ok(())
+        output.result(&connected, format!("connected with {}", connected.connected_agent_name))
     }
 }

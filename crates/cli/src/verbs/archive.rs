@@ -40,11 +40,7 @@ impl ArchiveCommand {
             ..Default::default()
         };
         let report = amb_dir::archive::archive(&directory, office.me.as_ref(), options).await?;
-        if output.json {
-            return Ok(output.document(&report)?);
-        }
         let verb = if self.dry_run { "would archive" } else { "archived" };
-        output.say(format!("{verb} {}", report.moved.len()))?;
-        Ok(())
+        output.result(&report, format!("{verb} {}", report.moved.len()))
     }
 }

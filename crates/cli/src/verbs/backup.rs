@@ -49,12 +49,8 @@ impl BackupCommand {
         })
         .await?;
         drop(progress);
-        if output.json {
-            return Ok(output.document(&BackupReport { file: self.file, contents })?);
-        }
         let amb_store::Contents { agents, messages, bytes: size } = contents;
-        let size = bytes(size);
-        output.say(format!("{}: {messages} messages of {agents} agents, {size}", shown(&self.file)))?;
-        Ok(())
+        let line = format!("{}: {messages} messages of {agents} agents, {}", shown(&self.file), bytes(size));
+        output.result(&BackupReport { file: self.file, contents }, line)
     }
 }

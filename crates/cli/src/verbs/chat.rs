@@ -10,7 +10,7 @@ use amb_core::mailbox::{HistoryPage, Mailbox};
 use amb_core::message::NO_SUBJECT;
 use amb_core::suggest::unknown_agent;
 use amb_core::{
-    AgentName, Backoff, Code, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits,
+    AgentName, Backoff, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits,
 };
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
@@ -199,7 +199,7 @@ impl Talk {
         let Some(agent) = agents.iter().find(|agent| agent.name == self.with) else {
             if must_be_known {
                 let known = agents.iter().map(|agent| agent.name.as_str());
-                return Err(OfficeError::new(Code::NotFound, unknown_agent(self.with.as_str(), known)).into());
+                return Err(OfficeError::not_found(unknown_agent(self.with.as_str(), known)).into());
             }
             return Ok(());
         };

@@ -27,14 +27,11 @@ impl ConnectCommand {
                 let near = nearest(self.name.as_str(), listed.iter().map(|agent| agent.name.as_str()));
                 let Some(near) = near else { return Err(error.into()) };
                 let detail = format!("no agent {:?}; did you mean {near:?}?", self.name.as_str());
-                return Err(OfficeError::new(Code::NotFound, detail).into());
+                return Err(OfficeError::not_found(detail).into());
             }
             requested => requested?,
         };
-        if output.json {
-            return Ok(output.document(&requested)?);
-        }
-        output.say(&requested.verification_code)?;
+        output.result(&requested, &requested.verification_code)?;
         output.note(format!("tell {} this code by a human channel; they approve with `amb approve CODE`", self.name));
         Ok(())
     }

@@ -68,11 +68,7 @@ async fn change(
     wanted: ConnectionChange,
 ) -> Result<(), Failure> {
     let changed = office.open().await?.change_connection(peer, wanted).await?;
-    if output.json {
-        return Ok(output.document(&changed)?);
-    }
-    output.say(format!("the connection with {} is {}", changed.agent_name, changed.status.as_str()))?;
-    Ok(())
+    output.result(&changed, format!("the connection with {} is {}", changed.agent_name, changed.status.as_str()))
 }
 
 fn list(connections: &[Connection], output: Output) -> Result<(), Failure> {

@@ -28,10 +28,7 @@ impl DashboardCommand {
             return Err(OfficeError::unsupported(detail).into());
         };
         let link = Client::open(server.clone(), office.key_of_speaker(server).await?).await?.dashboard_link().await?;
-        if output.json {
-            return Ok(output.document(&link)?);
-        }
-        output.say(&link.url)?;
+        output.result(&link, &link.url)?;
         output.note("it works once, within five minutes");
         if !self.no_open && output.for_person {
             open(&link.url);

@@ -24,11 +24,8 @@ impl DownCommand {
             return Ok(());
         };
         local::end(&record).await?;
-        if output.json {
-            let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
-            return Ok(output.document(&document)?);
-        }
-        output.say(format!("the office at {} has ended", record.url))?;
+        let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
+        output.result(&document, format!("the office at {} has ended", record.url))?;
         output.note(format!("its mail rests in {}; `amb up` goes on with it", record.store));
         Ok(())
     }

@@ -47,11 +47,10 @@ impl ExportCommand {
             return Ok(());
         };
         let count = self.write_file(&mailbox, file, output).await?;
-        if output.json {
-            return Ok(output.document(&serde_json::json!({ "file": file, "messages": count }))?);
-        }
-        output.say(format!("{}: {count} messages", shown(file)))?;
-        Ok(())
+        output.result(
+            &serde_json::json!({ "file": file, "messages": count }),
+            format!("{}: {count} messages", shown(file)),
+        )
     }
 
     async fn write_file(&self, mailbox: &Client, file: &Path, output: Output) -> Result<u64, Failure> {

@@ -91,7 +91,7 @@ pub(crate) async fn refused(person: &Client, wanted: &AgentName, error: OfficeEr
     match nearest(wanted.as_str(), members.iter().map(|member| member.name.as_str())) {
         Some(near) if near != wanted.as_str() => {
             let detail = format!("{wanted} is not in your household; did you mean {near:?}?");
-            OfficeError::new(Code::NotFound, detail).into()
+            OfficeError::not_found(detail).into()
         }
         _ => error.into(),
     }
@@ -105,21 +105,17 @@ impl HouseholdCommand {
             Some(HouseholdVerb::Person { name }) => {
                 let server = server(office)?;
                 let person = household::claim(server, &name, &household::token_asked_for(server)?).await?;
-                if output.json {
-                    return Ok(output.document(&json!({ "person": person }))?);
-                }
-                Ok(output.say(format!("you write as {person} here"))?)
+                output.result(&json!({ "person": person }), format!("you write as {person} here"))
             }
             Some(HouseholdVerb::Add { name }) => {
                 let server = server(office)?;
                 let token = household::token_asked_for(server)?;
                 let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
                 Client::open(server.clone(), office.key(server)?).await?.join_household(&token).await?;
-                if output.json {
-                    return Ok(output.document(&json!({ "added": name }))?);
-                }
-                Ok(output
-                    .say(format!("{name} is in the household: it and the others write to each other without codes"))?)
+                output.result(
+                    &json!({ "added": name }),
+                    format!("{name} is in the household: it and the others write to each other without codes"),
+                )
             }
             Some(HouseholdVerb::Remove { name, machine }) => {
                 let mailbox = open(office).await?;
@@ -140,10 +136,7 @@ impl HouseholdCommand {
                     }
                     (None, None) => return Err(Failure::usage("say whom: a name, or --machine MACHINE")),
                 };
-                if output.json {
-                    return Ok(output.document(&json!({ "removed": name, "machine": machine }))?);
-                }
-                Ok(output.say(removed)?)
+                output.result(&json!({ "removed": name, "machine": machine }), removed)
             }
         }
     }
@@ -216,11 +209,8 @@ impl InviteCommand {
         let server = server(office)?;
         let machine = open(office).await?.add_machine(&self.label).await?;
         let command = format!("amb join {server} {}", machine.token);
-        if output.json {
-            let document = json!({ "id": machine.id, "label": machine.label, "server": server.to_string(), "token": machine.token, "command": command });
-            return Ok(output.document(&document)?);
-        }
-        output.say(command)?;
+        let document = json!({ "id": machine.id, "label": machine.label, "server": server.to_string(), "token": machine.token, "command": command });
+        output.result(&document, command)?;
         output.note(format!(
             "run this on {}; the token is not shown again, and `amb household remove --machine {}` takes it back",
             visible(&machine.label),
@@ -268,14 +258,11 @@ impl JoinCommand {
         }
         let path = household::keep(&self.url, token)?;
         let name = self.save()?;
-        if output.json {
-            let document = json!({ "server": self.url.to_string(), "office": name, "token_file": path });
-            return Ok(output.document(&document)?);
-        }
-        output.say(format!(
-            "agents that you register at {} join the household: amb --office {name} register NAME",
-            self.url
-        ))?;
+        let document = json!({ "server": self.url.to_string(), "office": name, "token_file": path });
+        output.result(
+            &document,
+            format!("agents that you register at {} join the household: amb --office {name} register NAME", self.url),
+        )?;
         output.note(format!(
             "`amb office use {name}` makes it the one that verbs use; the token is kept in {}",
             path.display()

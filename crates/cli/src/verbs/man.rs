@@ -22,10 +22,9 @@ impl ManCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         fs_err::create_dir_all(&self.dir)?;
         clap_mangen::generate_to(Cli::command(), &self.dir).with_context(|| self.dir.display().to_string())?;
-        if output.json {
-            return Ok(output.document(&json!({ "dir": self.dir }))?);
-        }
-        output.say(format!("amb.1 and a page for each verb are in {}", self.dir.display()))?;
-        Ok(())
+        output.result(
+            &json!({ "dir": self.dir }),
+            format!("amb.1 and a page for each verb are in {}", self.dir.display()),
+        )
     }
 }

@@ -76,10 +76,7 @@ fn add(office: &OfficeArgs, output: Output, name: &str, place: &str) -> Result<(
         return Err(OfficeError::new(Code::Conflict, detail).into());
     }
     let file = saved::save(name, &place)?;
-    if output.json {
-        return Ok(output.document(&json!({ "name": name, "office": place, "file": file }))?);
-    }
-    output.say(format!("{name} is {}", place.shown()))?;
+    output.result(&json!({ "name": name, "office": place, "file": file }), format!("{name} is {}", place.shown()))?;
     output.note(format!("`amb office use {name}` makes it the one that your verbs use"));
     Ok(())
 }
@@ -102,30 +99,26 @@ fn choose(output: Output, name: &str) -> Result<(), Failure> {
         _ => Some(profile.office(name)?),
     };
     saved::choose(name)?;
-    if output.json {
-        return Ok(output.document(&json!({ "name": name, "office": place }))?);
-    }
-    output.say(match place {
+    let line = match &place {
         Some(place) => format!("verbs use {name}, {}, from now on", place.shown()),
         None => "verbs use the local office from now on".into(),
-    })?;
-    Ok(())
+    };
+    output.result(&json!({ "name": name, "office": place }), line)
 }
 
 fn remove(output: Output, name: &str, with_keys: bool) -> Result<(), Failure> {
     let mut profile = saved::read()?;
     let unknown = profile.unknown(name);
-    let place = profile.offices.remove(name).ok_or_else(|| OfficeError::new(Code::NotFound, unknown))?;
+    let place = profile.offices.remove(name).ok_or_else(|| OfficeError::not_found(unknown))?;
     saved::remove(name)?;
     let mut forgotten = 0;
     if let Some(server) = place.server.as_ref().filter(|_| with_keys) {
         forgotten = keys::forget(server)?;
     }
-    if output.json {
-        return Ok(output.document(&json!({ "name": name, "office": place, "keys_forgotten": forgotten }))?);
-    }
-    output.say(format!("{name} is forgotten, with {forgotten} keys"))?;
-    Ok(())
+    output.result(
+        &json!({ "name": name, "office": place, "keys_forgotten": forgotten }),
+        format!("{name} is forgotten, with {forgotten} keys"),
+    )
 }
 
 /// One office of the list.

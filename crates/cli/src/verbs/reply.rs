@@ -2,7 +2,7 @@
 
 use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::message::NO_SUBJECT;
-use amb_core::{AgentName, Code, Draft, OfficeError};
+use amb_core::{AgentName, Draft, OfficeError};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -41,9 +41,9 @@ impl ReplyCommand {
         let shown = session.and_then(|id| inbox.sessions.iter().find(|session| session.session_id == id));
         let heard = |session: &&SessionSummary| last_of_other(session, me).map(|message| message.created_at);
         let came = inbox.sessions.iter().filter(|session| heard(session).is_some()).max_by_key(heard);
-        let session = shown.or(came).ok_or_else(|| {
-            OfficeError::new(Code::NotFound, "no conversation to answer in; `amb send AGENT TEXT` begins one")
-        })?;
+        let session = shown
+            .or(came)
+            .ok_or_else(|| OfficeError::not_found("no conversation to answer in; `amb send AGENT TEXT` begins one"))?;
         let with = session.group.clone().unwrap_or_else(|| session.other_agent_name.to_string());
         let hint = format!("to {with}, in {:?}", preview(&session.title(), 60));
         let composed = ComposedText::read(self.text.as_deref(), &hint)?;

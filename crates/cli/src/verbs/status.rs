@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use amb_core::doc::DashboardLink;
-use amb_core::{Code, OfficeError};
+use amb_core::OfficeError;
 use serde::Serialize;
 use serde_json::json;
 
@@ -85,7 +85,7 @@ impl StatusCommand {
             if output.json {
                 output.document(&json!({ "running": false }))?;
             }
-            return Err(OfficeError::new(Code::NotFound, "no local office runs; `amb up` starts it").into());
+            return Err(OfficeError::not_found("no local office runs; `amb up` starts it").into());
         };
         let report = OfficeStatus::of(&record).await?;
         if output.json {

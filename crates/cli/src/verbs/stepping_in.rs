@@ -1,7 +1,6 @@
 //! `amb pause`, `amb resume` and `amb end`: how a household's person steps in.
 
 use amb_core::AgentName;
-use amb_core::doc::AgentEntry;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -51,7 +50,7 @@ impl PauseCommand {
             Ok(agent) => agent,
             Err(error) => return Err(household::refused(&person, &self.name, error).await),
         };
-        said(&agent, &format!("{0} is paused: its mail waits until `amb resume {0}`", agent.name), output)
+        output.result(&agent, format!("{0} is paused: its mail waits until `amb resume {0}`", agent.name))
     }
 }
 
@@ -62,15 +61,8 @@ impl ResumeCommand {
             Ok(agent) => agent,
             Err(error) => return Err(household::refused(&person, &self.name, error).await),
         };
-        said(&agent, &format!("{} gets its mail again", agent.name), output)
+        output.result(&agent, format!("{} gets its mail again", agent.name))
     }
-}
-
-fn said(agent: &AgentEntry, line: &str, output: Output) -> Result<(), Failure> {
-    if output.json {
-        return Ok(output.document(agent)?);
-    }
-    Ok(output.say(line)?)
 }
 
 impl EndCommand {
@@ -78,10 +70,7 @@ impl EndCommand {
         let person = household::open(office).await?;
         let session = ids::household_session(&person, &self.session).await?;
         let ended = person.end_session(&session).await?;
-        if output.json {
-            return Ok(output.document(&ended)?);
-        }
         let subject = visible(&ended.subject);
-        Ok(output.say(format!("the conversation {subject:?} is over; what is sent in it is refused"))?)
+        output.result(&ended, format!("the conversation {subject:?} is over; what is sent in it is refused"))
     }
 }

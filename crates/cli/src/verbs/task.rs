@@ -91,7 +91,7 @@ impl TaskCommand {
                 let id = ids::household_task(&person, &step.id).await?;
                 let task = person.cancel_task(&id, step.note.as_deref()).await?;
                 let line = format!("task {} of {} for {} is canceled", task.id, task.owner, task.assignee);
-                return said(&task, &line, output);
+                return output.result(&task, line);
             }
             TaskVerb::Reassign { id, name } => {
                 let person = household::open(office).await?;
@@ -100,7 +100,8 @@ impl TaskCommand {
                     Ok(task) => task,
                     Err(error) => return Err(household::refused(&person, &name, error).await),
                 };
-                return said(&task, &format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee), output);
+                let line = format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee);
+                return output.result(&task, line);
             }
             TaskVerb::List { owned, given, open, state, .. } => {
                 let owned = if owned { Some(true) } else { given.then_some(false) };
@@ -120,15 +121,8 @@ impl TaskCommand {
         let mailbox = office.open().await?;
         let id = ids::task(&*mailbox, &step.id).await?;
         let task = mailbox.set_task_state(&id, state, step.note).await?;
-        said(&task, &format!("task {} of {} is {}", task.id, task.owner, task.state), output)
+        output.result(&task, format!("task {} of {} is {}", task.id, task.owner, task.state))
     }
-}
-
-fn said(task: &Work, line: &str, output: Output) -> Result<(), Failure> {
-    if output.json {
-        return Ok(output.document(task)?);
-    }
-    Ok(output.say(line)?)
 }
 
 /// Names tasks without a subject by their messages' first words, those at the top of the list only.
