@@ -1,4 +1,4 @@
-//! How a network office behaves. Plain values with defaults; whoever starts the office fills them in.
+//! Settings of a network office: plain values with defaults, filled in by the caller of [`serve`](crate::serve).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Config {
     pub ws_slow_timeout: Duration,
     /// Most WebSockets of one agent.
     pub ws_per_agent: usize,
-    /// How often whom may call, or `None` for no limits.
+    /// Rate limits; `None` for no limits.
     pub rate_limits: Option<RateLimits>,
     /// Largest body of a request, in bytes.
     pub body_limit: usize,
@@ -65,11 +65,11 @@ pub struct Config {
     pub mounts: Vec<PathBuf>,
     /// `*` in the `allow_from` of a mounted agent means every agent of the office, not only those of its directory.
     pub mount_open: bool,
-    /// Where replicas on one database hear from each other; without it, through the database.
+    /// NATS for hints between replicas; without it they go through the database.
     pub nats: Option<NatsOptions>,
-    /// How often listeners are looked after: what a lost hint, or a key that ended, costs at most.
+    /// How often subscribers are checked: the longest delay after a lost hint or after the end of a key.
     pub look_interval: Duration,
-    /// Operators can read all mail on the dashboard. Everybody is told so: when they register, in their profiles, on each page.
+    /// Operators can read all mail on the dashboard. Registration, profiles and every page say so.
     pub operators_read_mail: bool,
     /// The person of the first household sees the office's health, as an operator does: for an office whose machine is theirs.
     pub owner_is_operator: bool,
@@ -82,7 +82,7 @@ pub struct Config {
 pub enum Registration {
     /// Anybody who reaches the office.
     Open,
-    /// Whoever has this token.
+    /// Agents that show this token.
     Token(String),
     /// Nobody: agents come by a mount, or while registration is open.
     Closed,

@@ -204,7 +204,7 @@ impl Hub {
         subscribers.get(&agent).into_iter().flatten().for_each(|subscriber| subscriber.evict());
     }
 
-    /// Adds all agents that somebody listens for.
+    /// Adds all agents that have a subscriber.
     pub(crate) fn listening(&self, agents: &mut HashSet<AgentKey>) {
         agents.extend(self.subscribers.read().keys());
     }

@@ -33,7 +33,7 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// The caller of a verb, under the key of its request. Requests are the same where they ask the same of the same verb.
+    /// Returns the caller bound to the key of its request. Two requests are the same if verb and content are.
     pub(crate) fn of(self, caller: Agent, verb: &str, asked: &impl Serialize) -> Result<Agent, Problem> {
         let once = self.0.map(|key| amb_store::Once::new(key, verb, asked)).transpose()?;
         Ok(caller.under(once))

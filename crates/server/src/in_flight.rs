@@ -1,7 +1,7 @@
 //! Responses not yet written: each counts as a request in flight until the system has taken its last byte.
 //!
-//! hyper lets go of a body as soon as it has the body's bytes, and keeps those until the client reads them. So what is held
-//! goes with the bytes.
+//! hyper drops a body as soon as it has the body's bytes, and keeps the bytes until the client reads them. So the permit is kept
+//! with the bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;

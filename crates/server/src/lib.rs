@@ -5,7 +5,7 @@
 //! A request passes the middleware (`middleware`: its id, its limits, its line in the log), routed to one file under
 //! `routes`, and answered with a document of core or a problem (`problem`). What a verb wrote is offered to the listeners
 //! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor. Other processes on the
-//! same database are told of it (`replicas`).
+//! same database get a hint (`replicas`).
 
 #![forbid(unsafe_code)]
 

@@ -85,7 +85,7 @@ pub(crate) struct Middleware {
 
 /// Refuses requests from web origins and hosts that are not allowed.
 fn check_web(web: &WebRules, request: &Request<Incoming>) -> Result<(), Problem> {
-    // What is no text is no name that we have.
+    // A value that is not ASCII matches no allowed name.
     let text = |value: &HeaderValue| value.to_str().map(str::to_owned).unwrap_or_default();
     let headers = request.headers();
     let origin = headers.get(header::ORIGIN).map(text);
@@ -140,7 +140,7 @@ pub(crate) async fn answer(
     unread.drain(app.config.body_limit, &mut response).await;
     let took = started.elapsed();
     let status = response.status();
-    // The path alone: the query of /ws may hold a key, and no other is worth a line.
+    // Without the query, in which `/ws` may have a key.
     let path = uri.path();
     app.metrics.answered(path, status.as_u16(), took);
     app.ring.counters.answered(path, status.as_u16(), took);

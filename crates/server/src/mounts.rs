@@ -1,4 +1,4 @@
-//! Mounted directories in figures: for those who watch over the office, and, without paths and names, for anybody.
+//! State of mounted directories: metrics for operators, and health without paths and names for everybody.
 
 use std::fmt::Write;
 

@@ -54,7 +54,7 @@ impl Modify for KeySchemes {
     }
 }
 
-/// What every operation can answer beyond what it says itself; and the shape of all its failures.
+/// Adds the responses that operations share, and the media type of all errors.
 struct Problems;
 
 impl Modify for Problems {
@@ -67,7 +67,7 @@ impl Modify for Problems {
     }
 }
 
-/// What a caller is to make of an answer that the database is away.
+/// The description of a 503: whether the request may be repeated.
 fn unavailable(operation: &Operation, changes_something: bool) -> &'static str {
     let parameters = operation.parameters.iter().flatten();
     let takes_key = parameters.into_iter().any(|parameter| match parameter {
@@ -92,7 +92,7 @@ fn complete(operation: &mut Operation, changes_something: bool) {
     if operation.security.is_some() {
         common.push(("401", "No key, or one that is not known"));
     }
-    // Whatever takes a body or a key asks the database.
+    // Operations with a body or a key use the database.
     if operation.security.is_some() || operation.request_body.is_some() {
         common.push(("503", unavailable(operation, changes_something)));
     }
@@ -116,12 +116,12 @@ fn complete(operation: &mut Operation, changes_something: bool) {
         if let RefOr::T(response) = response
             && status.as_str() >= "400"
         {
-            say_problem(status, response);
+            describe_problem(status, response);
         }
     }
 }
 
-fn say_problem(status: &str, response: &mut Response) {
+fn describe_problem(status: &str, response: &mut Response) {
     let schema = Ref::from_schema_name("Problem");
     let content = ContentBuilder::new().schema(Some(schema)).build();
     response.content.insert("application/problem+json".to_owned(), RefOr::T(content));
@@ -142,7 +142,7 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
     KeySchemes.modify(&mut document);
     Problems.modify(&mut document);
     let mut document = serde_json::to_value(document)?;
-    // What the fields of a send ask of each other.
+    // Constraints between the fields of a send.
     let rules = json!([
         {"anyOf": [
             {"required": ["content"], "properties": {"content": {"type": "string", "minLength": 1}}},
@@ -168,7 +168,7 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&document)
 }
 
-/// `GET /openapi.json`. The document is made when somebody first asks for it: making it takes megabytes.
+/// `GET /openapi.json`. The document is built at the first request, because it takes megabytes of memory.
 pub(crate) async fn document() -> response::Response {
     static DOCUMENT: LazyLock<Result<Bytes, serde_json::Error>> = LazyLock::new(|| openapi_json().map(Bytes::from));
     match &*DOCUMENT {

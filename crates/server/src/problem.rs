@@ -27,7 +27,7 @@ pub(crate) struct Problem {
     cause: Option<Cause>,
 }
 
-/// What went wrong inside, for the log alone; it rides on the response to where requests are logged.
+/// The internal cause, for the log only: a response extension that the middleware logs.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause(pub(crate) Arc<OfficeError>);
 
@@ -113,7 +113,7 @@ impl From<OfficeError> for Problem {
     fn from(error: OfficeError) -> Self {
         let status = status_of(error.code());
         let detail = match error.code() {
-            // Whatever the error says of the inside stays inside.
+            // Internal details are for the log only.
             Code::Internal => Cow::Borrowed("the office failed inside; its log says how"),
             _ => Cow::Owned(error.detail().to_owned()),
         };

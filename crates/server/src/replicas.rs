@@ -1,6 +1,6 @@
 //! Other processes (replicas) on the same database: exchanges hints with them and counts them.
 //!
-//! The log in the database is the truth; what replicas tell each other is only that an agent's log reaches a number now. It
+//! The log in the database is the truth; a hint says only up to which number an agent's log reaches. It
 //! travels after the commit, by NATS where that is configured and stands, else by the database's own notifications. A hint
 //! that is lost costs time and nothing else: every few seconds each replica asks the store which of its listeners are
 //! behind their log or came with a key that has ended ([`look`]), and at once after it may have missed something.
@@ -30,9 +30,9 @@ const BEAT: Duration = Duration::from_secs(2);
 /// How often what was spent of the limits is settled between replicas.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Listeners asked about in one statement.
-const LOOKED_AT_ONCE: usize = 1_000;
-/// Logs in one note.
-const NOTED_AT_ONCE: usize = 1_000;
+const CHECKED_AT_ONCE: usize = 1_000;
+/// Logs in one hint.
+const HINTS_AT_ONCE: usize = 1_000;
 /// The first and the longest pause between two tries to reach NATS for the first time.
 const NATS_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
@@ -168,7 +168,7 @@ pub(crate) async fn send_hints_now(app: &App) {
 }
 
 async fn post(broadcast: &NatsBroadcast, grown: &[(AgentKey, u64)]) -> bool {
-    for some in grown.chunks(NOTED_AT_ONCE) {
+    for some in grown.chunks(HINTS_AT_ONCE) {
         let words: Vec<_> = some.iter().map(|(agent, up_to)| format!("{agent}:{up_to}")).collect();
         if let Err(error) = broadcast.publish(Bytes::from(words.join(" "))).await {
             tracing::debug!(%error, "publishing a hint by NATS failed; using the database");
@@ -231,7 +231,7 @@ async fn look_regularly(app: App) {
 
 /// Wakes subscribers that are behind their log, and evicts those whose key has ended.
 async fn look(app: &App, subscribers: Vec<(ListenerState, std::sync::Arc<Subscriber>)>) {
-    for some in subscribers.chunks(LOOKED_AT_ONCE) {
+    for some in subscribers.chunks(CHECKED_AT_ONCE) {
         let asked: Vec<_> = some.iter().map(|(subscribers, _)| *subscribers).collect();
         let stale = match app.store.stale_listeners(&asked, Timestamp::now()).await {
             Ok(stale) => stale,

@@ -132,7 +132,7 @@ pub(crate) fn router(app: &App) -> io::Result<Router> {
         Some(cors) => router.layer(cors),
         None => router,
     };
-    // Behind the layer: no web page of others has business with these.
+    // Merged after the CORS layer, which must not open the dashboard to other web pages.
     Ok(router.merge(dashboard::router(app)))
 }
 
@@ -146,7 +146,7 @@ async fn no_method() -> Response {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response()
 }
 
-/// Which web pages may call the office: none unless set.
+/// The web origins that may call the office; `None` where none is configured.
 fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
     if origins.is_empty() {
         return Ok(None);

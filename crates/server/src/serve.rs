@@ -36,7 +36,7 @@ impl From<TcpListener> for Listeners {
 
 /// Serves until `shutdown` resolves, then finishes what was accepted and closes every socket with a reason.
 ///
-/// Does not close the store: whoever opened it does, after this returned.
+/// Does not close the store: the caller does, after this returned.
 ///
 /// # Errors
 /// Where the certificate or its key cannot be used, or a directory to be mounted is none. Failures of single connections are logged, never returned.

@@ -1,5 +1,4 @@
-//! Connections whose client does not read: one that takes nothing for too long, or takes its answer too slowly, is closed,
-//! and with it whatever answer was kept for it.
+//! Closes connections whose client does not read for too long, or reads too slowly, and frees the answers kept for them.
 
 use std::future::Future;
 use std::io;

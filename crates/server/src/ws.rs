@@ -25,7 +25,7 @@ use connection::{CloseReason, TimedSocket};
 
 /// Largest message a client may send; all of ours are tiny.
 const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
-/// Kept for each socket, ten thousand times over: as small as a client's messages usually are.
+/// Memory of each socket, of which there may be ten thousand: the usual size of a client's messages.
 const READ_BUFFER: usize = 512;
 /// Small entries are gathered up to this before they are written.
 const WRITE_BUFFER: usize = 4 * 1024;
@@ -89,14 +89,14 @@ pub(crate) async fn ws(
         Ok(upgrade) => upgrade,
         Err(rejection) => return not_a_handshake(&rejection),
     };
-    let mut wish = SocketOptions::since(query.since);
+    let mut options = SocketOptions::since(query.since);
     let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
         None => Ok(None),
         Some(key) => match who(&app, key, address).await {
             Ok(agent) => {
                 // Before the handshake is answered: whatever is sent after a client sees it open reaches the socket.
-                if wish.from.is_none() {
-                    wish.from = match app.store.event_head(agent.key).await {
+                if options.from.is_none() {
+                    options.from = match app.store.event_head(agent.key).await {
                         Ok(head) => Some(head),
                         Err(error) => return Problem::from(error).into_response(),
                     };
@@ -116,7 +116,7 @@ pub(crate) async fn ws(
         .max_frame_size(MAX_CLIENT_MESSAGE)
         .on_upgrade(move |socket| async move {
             app.metrics.sockets.increment(1.0);
-            run(&app, socket, address, identified, wish).await;
+            run(&app, socket, address, identified, options).await;
             app.metrics.sockets.decrement(1.0);
             drop(token);
         })
@@ -127,21 +127,21 @@ async fn run(
     socket: WebSocket,
     address: IpAddr,
     identified: Result<Option<(Agent, KeyHash)>, CloseReason>,
-    wish: SocketOptions,
+    options: SocketOptions,
 ) {
-    let mut line = TimedSocket::new(socket, app.config.ws_slow_timeout);
-    let farewell = match identified {
-        Err(farewell) => farewell,
-        Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, wish, false).await,
-        Ok(None) => match listen::first_message(app, &mut line, address).await {
-            Err(farewell) => farewell,
+    let mut socket = TimedSocket::new(socket, app.config.ws_slow_timeout);
+    let reason = match identified {
+        Err(reason) => reason,
+        Ok(Some((agent, key))) => listen::listen(app, &mut socket, &agent, key, options, false).await,
+        Ok(None) => match listen::first_message(app, &mut socket, address).await {
+            Err(reason) => reason,
             Ok((agent, key, first)) => {
-                let wish = first.map_or(wish, |first| SocketOptions::since(Some(first)));
-                listen::listen(app, &mut line, &agent, key, wish, true).await
+                let options = first.map_or(options, |first| SocketOptions::since(Some(first)));
+                listen::listen(app, &mut socket, &agent, key, options, true).await
             }
         },
     };
-    line.close(farewell).await;
+    socket.close(reason).await;
 }
 
 fn not_a_handshake(rejection: &WebSocketUpgradeRejection) -> Response {

@@ -9,9 +9,7 @@ use amb_core::event::{Event, NewMessage};
 use amb_core::mailbox::{HistoryPage, Mailbox};
 use amb_core::message::NO_SUBJECT;
 use amb_core::suggest::unknown_agent;
-use amb_core::{
-    AgentName, Backoff, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits,
-};
+use amb_core::{AgentName, Backoff, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use amb_core::doc::DashboardLink;
 use amb_core::OfficeError;
+use amb_core::doc::DashboardLink;
 use serde::Serialize;
 use serde_json::json;
 

@@ -12,21 +12,21 @@ use crate::problem::Problem;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What stands around a page.
+/// The frame of a page: title, navigation, messages.
 pub(super) struct PageFrame {
     pub(super) title: String,
     page: &'static str,
     pub(super) who: AgentName,
     household: bool,
     operator: bool,
-    /// Operators read all mail here: whoever looks is told.
+    /// Whether operators read all mail here; each page then says so.
     pub(super) mail_is_read: bool,
     pub(super) csrf: String,
     pub(super) flash: Option<Flash>,
     pub(super) now: Timestamp,
 }
 
-/// What came of the last thing that was done.
+/// The message about the last action.
 pub(super) struct Flash {
     pub(super) bad: bool,
     pub(super) text: String,
@@ -174,7 +174,7 @@ impl PageError {
         OfficeError::new(Code::NotFound, what.to_owned()).into()
     }
 
-    /// Whether whoever sent the form can mend it.
+    /// Whether the sender of the form can correct it.
     pub(super) fn is_the_callers(&self) -> bool {
         self.0.status().is_client_error() && self.0.status() != StatusCode::UNAUTHORIZED
     }
@@ -201,7 +201,7 @@ impl IntoResponse for PageError {
         let command = out.then_some("amb dashboard");
         let link = (!out).then_some(("/dashboard", "To the overview"));
         let mut response = Gate { title, text: &text, command, link, at_once: false }.response(status);
-        // The cause rides on the response to where requests are logged.
+        // Carries the cause to the middleware, which logs it.
         let problem = self.0.into_response();
         response.extensions_mut().extend(problem.extensions().clone());
         if let Some(wait) = problem.headers().get(header::RETRY_AFTER) {

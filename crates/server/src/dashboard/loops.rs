@@ -6,7 +6,7 @@ use amb_core::{AgentName, OfficeError, Timestamp};
 use amb_store::{Agent, Member};
 use parking_lot::Mutex;
 
-/// Remembered at once in the whole office.
+/// Most entries that are kept, of all agents.
 const KEPT: usize = 200;
 
 /// A message that was refused because it went round, or had no hops left.

@@ -79,7 +79,7 @@ impl HtmlWriter {
 
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
-            // No heading of the page: whoever reads by headings is not to find a sender's among ours.
+            // Not a heading element: a screen reader would list the sender's headings among those of the page.
             Tag::Heading { level: HeadingLevel::H1, .. } => self.open("<p class=\"h h1\">", "</p>"),
             Tag::Heading { .. } => self.open("<p class=\"h\">", "</p>"),
             Tag::Paragraph => self.open("<p dir=\"auto\">", "</p>"),
@@ -109,7 +109,7 @@ impl HtmlWriter {
         match end {
             TagEnd::Link | TagEnd::Image => {
                 let address = self.addresses.pop().unwrap_or_default();
-                // An address that is its own words is not said twice.
+                // An address that equals the link's text is not repeated.
                 if !address.is_empty() && !self.out.ends_with(&super::html::escape(&address)) {
                     self.out.push_str(" <span class=\"url\">⟨");
                     self.text(&address);

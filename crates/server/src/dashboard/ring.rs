@@ -48,7 +48,7 @@ impl Counters {
         }
     }
 
-    /// Counts one answered request. What waits on purpose is not asked how long it took.
+    /// Counts one answered request. Long polls and streams are left out of the latencies.
     pub(crate) fn answered(&self, path: &str, status: u16, took: Duration) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if path == "/messages/send" && status == 201 {
@@ -108,7 +108,7 @@ pub(crate) struct Ring {
     kept: Mutex<(Last, VecDeque<RingSample>)>,
 }
 
-/// What is not counted but looked up for a sample.
+/// Values that are read when a sample is taken.
 struct Observed {
     sockets: f64,
     replicas: f64,

@@ -1,8 +1,8 @@
 //! `GET /dashboard/events`: Server-Sent Events for a page that is open.
 //!
-//! Two kinds: `mail`, an entry of the person's own log, whose number is the event's id, so that a browser that comes back says
-//! where it was and misses none; and `changed`, that something happened in the household, whatever it was, at most a few times
-//! a second. The page then looks at the office again.
+//! Two kinds: `mail`, an entry of the person's own log, whose number is the event's id, so that a browser that reconnects sends it
+//! and misses none; and `changed`, a hint that something changed in the household, at most a few times a second. The page then
+//! reads the office again.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use super::html::line;
 use super::session::Visitor;
 use crate::app::App;
 
-/// How long changes are gathered before a page is told of them.
+/// How long changes are collected before a hint is sent.
 const GATHER: Duration = Duration::from_millis(250);
-/// How often a silent stream says that it lives, and looks who is in the household.
+/// Interval of heartbeats, and of reading the household's members again.
 const BEAT: Duration = Duration::from_secs(15);
 /// Entries of the person's log read at once.
 const PAGE: usize = 50;
-/// Messages to the browser that wait; a browser that takes none makes the stream wait.
+/// Frames queued for the browser; while the queue is full the stream waits.
 const QUEUE: usize = 16;
 
 pub(super) async fn events(
@@ -53,7 +53,7 @@ pub(super) async fn events(
     let mut response = Response::new(Body::from_stream(frames));
     guard(&mut response);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    // Proxies that gather answers would hold the events back.
+    // Keeps nginx from buffering the events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
 }
@@ -67,18 +67,18 @@ struct PageStream {
     to_browser: mpsc::Sender<Bytes>,
 }
 
-/// The browser is gone, or must go.
+/// The connection is closed, or must be.
 struct Gone;
 
 impl PageStream {
-    /// Until the browser goes or is signed out, the office closes, or the key ends.
+    /// Runs until the browser disconnects or is signed out, the office closes, or the key ends.
     async fn run(self, since: u64) {
         let closing = self.app.closing.clone();
         let browser = self.to_browser.clone();
         tokio::select! {
             _ = self.serve(since) => {}
             () = browser.closed() => {}
-            // The browser comes back by itself.
+            // The browser reconnects by itself.
             () = closing.cancelled() => {}
         }
     }
@@ -92,7 +92,7 @@ impl PageStream {
             return self.say("event: bye\ndata: too many pages are open\n\n".to_owned()).await;
         };
         place.watcher.set_members(self.members().await.map_err(|_| Gone)?);
-        // Where it is, so that a browser that comes back before anything happened names it.
+        // The current id, so that a browser that reconnects before the first event sends it.
         self.say(format!("retry: 1000\nid: {cursor}\nevent: hello\ndata: {cursor}\n\n")).await?;
         ticket.subscriber.is_at(cursor);
         let mut beat = Instant::now() + BEAT;
@@ -112,7 +112,7 @@ impl PageStream {
             if woken {
                 sleep_until(Instant::now() + GATHER).await;
             }
-            // Before anything is said: a browser may be signed out at another page, or at another replica.
+            // Before anything is sent: the browser may have been signed out at another page, or at another replica.
             if app.store.browser(self.browser, Timestamp::now()).await.map_err(|_| Gone)?.is_none() {
                 return self.say("event: bye\ndata: this browser is signed out\n\n".to_owned()).await;
             }
@@ -138,12 +138,12 @@ impl PageStream {
         Ok(members.into_iter().map(|member| (member.key, member.name)).collect())
     }
 
-    /// Sends what is in the person's log after the cursor; answers the new cursor.
+    /// Sends the entries of the person's log after the cursor; returns the new cursor.
     async fn mail_after(&self, mut cursor: u64) -> Result<u64, Gone> {
         loop {
             let entries = match self.app.store.events(self.agent.key, cursor, PAGE).await {
                 Ok(entries) => entries,
-                // The browser comes back and asks from its last id.
+                // The browser reconnects with its last id.
                 Err(error) if error.code() == Code::Unavailable => return Err(Gone),
                 Err(error) => {
                     tracing::warn!(%error, "a page's stream cannot read its log");
@@ -166,7 +166,7 @@ impl PageStream {
     }
 }
 
-/// An entry of the log as an event: mail with what a notification says of it, everything else by its number alone.
+/// An entry of the log as an event: mail with the text of a notification, anything else as a hint.
 fn frame(cursor: u64, entry: &Entry) -> String {
     match &entry.event {
         Event::NewMessage(mail) => {

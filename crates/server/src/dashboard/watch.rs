@@ -1,7 +1,7 @@
-//! Who looks at which household: told that something changed there, so that its pages look again.
+//! Watchers of households: they get a hint when something changes there, and their pages are read again.
 //!
-//! A hint says of what kind the change is, never what it is: pages read that from the store. So hints can be dropped, doubled
-//! and put together, and a thousand changes a second are a few hints.
+//! A hint has the kind of the change and no content, which pages read from the store. So hints can be lost, doubled and merged,
+//! and a thousand changes a second are a few hints.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ const TASKS: u8 = 2;
 const TIES: u8 = 4;
 const ALL: u8 = MAIL | TASKS | TIES;
 
-/// All who look.
+/// All watchers.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    /// So that a send asks nothing but this where nobody looks.
+    /// Lets a send skip the lock while there are no watchers.
     count: AtomicUsize,
     list: RwLock<Vec<Arc<Watcher>>>,
 }
 
-/// One stream.
+/// One stream or long poll.
 pub(crate) struct Watcher {
-    /// Of the household; all agents of the office until that is known.
+    /// Members of the household; until they are known, all agents of the office count.
     members: RwLock<Option<Members>>,
     changed: AtomicU8,
     wake: Notify,
@@ -45,7 +45,7 @@ struct Members {
 }
 
 impl Watchers {
-    /// Tells those whose household this concerns.
+    /// Sends a hint to the watchers of the households concerned.
     pub(crate) fn hint(&self, entries: &[LogEntry]) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -67,7 +67,7 @@ impl Watchers {
         }
     }
 
-    /// The same for what another process wrote, of which only the log is known.
+    /// The same for an entry of another process, of which only the agent is known.
     pub(crate) fn grew(&self, agent: AgentKey) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -79,8 +79,8 @@ impl Watchers {
         }
     }
 
-    /// Takes a place, given back when the answer is dropped; `None` where there are too many. Whoever takes it is told of everything
-    /// until [`Watcher::set_members`], so that nothing is missed while the members are looked up.
+    /// Registers a watcher until the guard is dropped; `None` at the limit. It gets every hint until [`Watcher::set_members`], so
+    /// that none is missed while the members are looked up.
     pub(crate) fn watch(&self) -> Option<WatcherGuard<'_>> {
         let mut list = self.list.write();
         if list.len() >= MAX_WATCHERS {
@@ -115,21 +115,21 @@ impl Watcher {
         self.wake.notified().await;
     }
 
-    /// What changed since this was asked last, in words; empty where nothing did.
+    /// Returns the kinds of changes since the last call, as words; empty where there are none.
     pub(super) fn take(&self) -> String {
         let changed = self.changed.swap(0, Ordering::AcqRel);
         let words = [(MAIL, "mail"), (TASKS, "tasks"), (TIES, "ties")];
         words.iter().filter(|(bit, _)| changed & bit != 0).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Who is in the household now.
+    /// Sets the members of the household.
     pub(crate) fn set_members(&self, members: impl IntoIterator<Item = (AgentKey, AgentName)>) {
         let (keys, names) = members.into_iter().unzip();
         *self.members.write() = Some(Members { keys, names });
     }
 }
 
-/// A place that is given back when this is dropped.
+/// Unregisters the watcher when dropped.
 pub(crate) struct WatcherGuard<'a> {
     watchers: &'a Watchers,
     pub(crate) watcher: Arc<Watcher>,

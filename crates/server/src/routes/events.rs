@@ -72,7 +72,7 @@ pub(crate) async fn events(
     check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
     check_range("query.limit", query.limit, 1..=MAX_EVENTS)?;
     let answer = |events: Vec<Entry>, after: u64, cursor: u64| {
-        // Nobody comes back for an answer to a client that is gone, so it must not wait for whoever names its cursor.
+        // A client that is gone sends no successor of this poll, so its answer is not remembered.
         if !hangup.has_happened() {
             app.deliveries.offer(caller.key, after, cursor);
         }
@@ -84,13 +84,13 @@ pub(crate) async fn events(
     };
     let since = app.resume(&caller, named).await?;
     match query.previous {
-        // A cursor beyond the end is of another state of the log: whatever ended there is not in this one.
+        // A cursor beyond the end is from before a restore: this log has no entries up to it.
         Some(previous) if since == named => app.deliveries.came_back_from(&caller, previous, named),
         _ => app.deliveries.came_back(&caller, named),
     }
     let guard = match query.wait {
         0 => None,
-        // Before the first look, so that nothing falls between it and the waiting.
+        // Before the first read, so that no entry is missed between it and the wait.
         _ => Some(subscribe(&app, &caller, key, since)?),
     };
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
@@ -115,7 +115,7 @@ pub(crate) async fn events(
     }
 }
 
-/// A place among the agent's listeners, who all count against one limit.
+/// Subscribes to the agent's log. All subscribers of an agent count against one limit.
 pub(super) fn subscribe<'a>(
     app: &'a App,
     caller: &Agent,

@@ -23,7 +23,7 @@ use crate::text;
 
 /// The header that carries the owner's token.
 const HOUSEHOLD_TOKEN: &str = "x-household-token";
-/// What a machine is called whose owner gives it no name.
+/// Default label of a machine.
 const MACHINE: &str = "machine";
 
 /// The household that the caller is in

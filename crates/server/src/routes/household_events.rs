@@ -1,7 +1,7 @@
 //! `GET /household/events`: what happens to everybody of a household, for its person.
 //!
-//! The page is read from the members' own logs, each from a place of its own. Looking at them is no delivery: receipts say what
-//! the agents themselves got.
+//! The page is read from the members' logs, each with its own cursor. Reading them is no delivery: receipts say what the agents
+//! themselves got.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(crate) async fn events(
     };
     let last = if query.since.is_some() { LAST_OF_NEW } else { query.last };
     let wait = if query.since.is_some() { query.wait } else { 0 };
-    // Before the first look, so that nothing falls between it and the waiting.
+    // Before the first read, so that no entry is missed between it and the wait.
     let (guard, watching) = match wait {
         0 => (None, None),
         _ => (
@@ -121,7 +121,7 @@ fn too_many() -> OfficeError {
     OfficeError::new(Code::TooManyRequests, "too many look at their households at once; try again later")
 }
 
-/// A cursor means something to this office alone: who was at its turn, then each member and its number.
+/// Parses a cursor: the member that was read last, then each member and the number of its last entry.
 fn parse(text: &str) -> Option<HouseholdCursor> {
     let (behind, rest) = text.split_once('.')?;
     let places = rest.split('.').filter(|place| !place.is_empty()).map(|place| {

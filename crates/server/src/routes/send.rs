@@ -68,7 +68,7 @@ macro_rules! send_body {
         }
 
         impl $name {
-            /// Who, and what.
+            /// Separates the recipients from the message.
             fn split(self) -> ($type, $crate::routes::send::MessageFields) {
                 let Self { $to, subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata } = self;
                 let content = $crate::routes::send::MessageFields { subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata };
@@ -133,12 +133,12 @@ pub(crate) async fn send(
     let draft = content.draft(to.clone(), key)?;
     match app.store.send(&caller, draft, Timestamp::now()).await {
         Ok(sent) => Ok(Created(app.publish(sent))),
-        Err(error) => Err(meant(&app, &caller, &to, error).await),
+        Err(error) => Err(refused(&app, &caller, &to, error).await),
     }
 }
 
-/// The same error, with the name that was perhaps meant: only a connected agent's, which is no news to the caller.
-async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) -> Problem {
+/// Notes a loop, and adds the nearest name to a refusal: only that of a connected agent, which the caller knows already.
+async fn refused(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) -> Problem {
     if error.code() == Code::LoopRefused {
         app.loops.note(Stopped::now(caller, to, &error));
     }
@@ -170,7 +170,6 @@ impl MessageFields {
         let mut parts = self.parts.unwrap_or_default();
         match self.content.filter(|content| !content.is_empty()) {
             None if parts.is_empty() => return Err(Problem::field("body.content", "is needed without parts")),
-            // The same words twice, as documents have them: once as the content, once among the parts.
             Some(content) if parts.is_empty() || content != text_of(&parts) => {
                 if content.len() > MAX_CONTENT_CHARS && content.chars().count() > MAX_CONTENT_CHARS {
                     let how = format!(
@@ -180,6 +179,7 @@ impl MessageFields {
                 }
                 parts.insert(0, Part::Text { text: content });
             }
+            // The content repeats the text parts, as in the documents of messages.
             _ => {}
         }
         let field = if matches!(parts.as_slice(), [Part::Text { .. }]) { "body.content" } else { "body.parts" };

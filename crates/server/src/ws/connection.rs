@@ -31,13 +31,13 @@ pub(super) enum WriteFailure {
 pub(super) struct CloseReason {
     code: u16,
     reason: String,
-    /// It is ours to say: the client is there to hear it, and has not said goodbye itself.
-    said: bool,
+    /// Whether to send a close frame: not where the client is gone or has closed first.
+    send_frame: bool,
 }
 
 impl CloseReason {
     fn new(code: u16, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), said: true }
+        Self { code, reason: reason.into(), send_frame: true }
     }
 
     pub(super) fn no_key() -> Self {
@@ -74,7 +74,7 @@ impl CloseReason {
     }
 
     pub(super) fn gone() -> Self {
-        Self { code: 1006, reason: String::new(), said: false }
+        Self { code: 1006, reason: String::new(), send_frame: false }
     }
 }
 
@@ -102,7 +102,7 @@ impl TimedSocket {
         }
     }
 
-    /// Queues a message behind those before it. When this answers `Ok` the message will go out before anything later.
+    /// Queues a message. Once this returns `Ok`, the message is sent before any later one.
     pub(super) async fn feed(&mut self, message: Message) -> Result<(), WriteFailure> {
         match timeout(self.patience, self.socket.feed(message)).await {
             Ok(Ok(())) => Ok(()),
@@ -127,10 +127,10 @@ impl TimedSocket {
     }
 
     /// Closes the socket and waits a moment for the client's close frame.
-    pub(super) async fn close(mut self, farewell: CloseReason) {
-        let CloseReason { code, mut reason, said } = farewell;
-        if !said {
-            // Perhaps the answer to the client's own goodbye.
+    pub(super) async fn close(mut self, reason: CloseReason) {
+        let CloseReason { code, mut reason, send_frame } = reason;
+        if !send_frame {
+            // The answer to the client's close frame, if there was one.
             let _ = self.flush().await;
             return;
         }
@@ -140,7 +140,7 @@ impl TimedSocket {
         let frame = CloseFrame { code, reason: Utf8Bytes::from(reason) };
         if self.send(Message::Close(Some(frame))).await.is_ok() {
             let answer = async { while let Some(Ok(_)) = self.socket.recv().await {} };
-            // Whether it answers or not, the line is dropped.
+            // The socket is dropped with or without an answer.
             let _ = timeout(GOODBYE, answer).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What clients say over a socket, and how they are answered.
+//! Messages of clients over a WebSocket, and the answers to them.
 
 use axum::extract::ws::{Message, Utf8Bytes};
 use serde::Deserialize;
@@ -7,11 +7,11 @@ use serde_json::json;
 /// A message of a client's.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClientFrame {
-    /// Are you there?
+    /// Answered with a pong.
     Ping,
-    /// This is my key; go on from here.
+    /// The key, and the cursor to continue from.
     Auth { api_key: String, since: Option<u64> },
-    /// Something else; the text says what is wrong with it.
+    /// Anything else, with the reason why it is refused.
     Unknown(&'static str),
 }
 
@@ -23,7 +23,7 @@ struct FrameFields<'a> {
     since: Option<serde_json::Value>,
 }
 
-/// Reads what a client said.
+/// Parses a message of a client.
 pub(super) fn read(text: &str) -> ClientFrame {
     match serde_json::from_str::<FrameFields<'_>>(text) {
         Err(_) => ClientFrame::Unknown("a message is a JSON object with a type: ping or auth"),

@@ -25,12 +25,12 @@ const TURN: usize = 64;
 /// Waits for the first message, which carries the key.
 pub(super) async fn first_message(
     app: &App,
-    line: &mut TimedSocket,
+    socket: &mut TimedSocket,
     address: IpAddr,
 ) -> Result<(Agent, KeyHash, Option<u64>), CloseReason> {
     let said = async {
         loop {
-            let answer = match line.recv().await? {
+            let answer = match socket.recv().await? {
                 Message::Text(text) => match frame::read(&text) {
                     ClientFrame::Auth { api_key, since } => return Ok::<_, CloseReason>((api_key, since)),
                     ClientFrame::Ping => frame::pong(),
@@ -40,7 +40,7 @@ pub(super) async fn first_message(
                 },
                 Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Close(_) => continue,
             };
-            line.send(answer).await.map_err(|_| CloseReason::gone())?;
+            socket.send(answer).await.map_err(|_| CloseReason::gone())?;
         }
     };
     tokio::select! {
@@ -55,10 +55,10 @@ pub(super) async fn first_message(
 /// Sends the agent's log until the client or the office closes.
 pub(super) async fn listen(
     app: &App,
-    line: &mut TimedSocket,
+    socket: &mut TimedSocket,
     agent: &Agent,
     key: KeyHash,
-    wish: SocketOptions,
+    options: SocketOptions,
     greet: bool,
 ) -> CloseReason {
     let Some(guard) = app.hub.subscribe(agent.key, Some(key), app.config.ws_per_agent) else {
@@ -69,7 +69,7 @@ pub(super) async fn listen(
         Ok(head) => head,
         Err(error) => return unreadable(&error),
     };
-    let mut cursor = match wish.from {
+    let mut cursor = match options.from {
         None => head,
         Some(from) if from <= head => from,
         Some(from) => match app.resume(agent, from).await {
@@ -85,16 +85,16 @@ pub(super) async fn listen(
     if cursor < head {
         guard.subscriber.look();
     }
-    if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
+    if greet && socket.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
         return CloseReason::gone();
     }
     let arrived = cursor;
     let subscriber = &guard.subscriber;
-    let receipts = wish.receipts;
+    let receipts = options.receipts;
     let mut listener =
-        SocketListener { app, agent, subscriber, line, cursor: &mut cursor, receipts, arrived, asked: None };
+        SocketListener { app, agent, subscriber, socket, cursor: &mut cursor, receipts, arrived, asked: None };
     match listener.run().await {
-        Ok(farewell) => farewell,
+        Ok(reason) => reason,
         Err(WriteFailure::Gone) => CloseReason::gone(),
         Err(WriteFailure::Slow) => {
             app.metrics.slow.increment(1);
@@ -112,7 +112,7 @@ struct SocketListener<'a> {
     app: &'a App,
     agent: &'a Agent,
     subscriber: &'a Subscriber,
-    line: &'a mut TimedSocket,
+    socket: &'a mut TimedSocket,
     /// The last entry that was sent.
     cursor: &'a mut u64,
     /// Whether receipts are sent.
@@ -132,18 +132,18 @@ impl SocketListener<'_> {
             if self.subscriber.is_evicted() {
                 return Ok(CloseReason::bad_key());
             }
-            if let Some(farewell) = self.send_entries().await? {
-                return Ok(farewell);
+            if let Some(reason) = self.send_entries().await? {
+                return Ok(reason);
             }
             tokio::select! {
                 () = self.subscriber.woken() => {}
-                said = self.line.recv() => {
+                said = self.socket.recv() => {
                     heard = Instant::now();
                     match said {
                         // The library has the answer ready; nothing can be sent after it.
                         Ok(Message::Close(_)) => return Ok(CloseReason::gone()),
                         Ok(said) => self.hear(said).await?,
-                        Err(farewell) => return Ok(farewell),
+                        Err(reason) => return Ok(reason),
                     }
                 }
                 () = timer.as_mut() => {
@@ -153,7 +153,7 @@ impl SocketListener<'_> {
                         return Ok(CloseReason::silent());
                     }
                     if silence >= interval {
-                        self.line.send(Message::Ping(Bytes::new())).await?;
+                        self.socket.send(Message::Ping(Bytes::new())).await?;
                         timer.as_mut().reset((now + interval).min(heard + patience));
                     } else {
                         timer.as_mut().reset(heard + interval);
@@ -204,7 +204,7 @@ impl SocketListener<'_> {
         let from = Instant::now();
         if sent > 0 {
             self.ask().await?;
-            self.line.flush().await?;
+            self.socket.flush().await?;
             self.app.metrics.pushed.increment(sent as u64);
             self.app.ring.counters.pushed(waited.unwrap_or_default() + from.elapsed());
         }
@@ -215,7 +215,7 @@ impl SocketListener<'_> {
     async fn ask(&mut self) -> Result<(), WriteFailure> {
         if self.asked.is_none() && self.arrived < *self.cursor {
             self.asked = Some(*self.cursor);
-            self.line.feed(Message::Ping(Bytes::copy_from_slice(&self.cursor.to_be_bytes()))).await?;
+            self.socket.feed(Message::Ping(Bytes::copy_from_slice(&self.cursor.to_be_bytes()))).await?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl SocketListener<'_> {
         self.app.deliveries.arrived(self.agent, self.arrived, asked);
         (self.arrived, self.asked) = (asked, None);
         self.ask().await?;
-        self.line.flush().await
+        self.socket.flush().await
     }
 
     async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), WriteFailure> {
@@ -234,7 +234,7 @@ impl SocketListener<'_> {
             self.subscriber.set_paused(paused);
         }
         if self.receipts || !is_receipt(&text) {
-            self.line.feed(Message::Text(text)).await?;
+            self.socket.feed(Message::Text(text)).await?;
         }
         *self.cursor = number;
         self.subscriber.is_at(number);
@@ -253,6 +253,6 @@ impl SocketListener<'_> {
             Message::Pong(payload) => return self.answered(&payload).await,
             Message::Ping(_) | Message::Close(_) => return Ok(()),
         };
-        self.line.send(answer).await
+        self.socket.send(answer).await
     }
 }
