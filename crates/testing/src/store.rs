@@ -12,6 +12,7 @@ pub mod consent;
 pub mod directory;
 pub mod groups;
 pub mod household;
+pub mod household_tasks;
 pub mod keeping;
 pub mod log;
 pub mod mail;
@@ -247,14 +248,16 @@ macro_rules! store_conformance {
                 a_conversation_that_a_person_ended_takes_no_more_mail,
                 a_groups_conversation_is_ended_by_its_owners_person_alone,
                 after_a_conversation_was_ended_no_send_gets_through,
+                nothing_is_claimed_after_a_pause_was_answered,
+                only_a_members_key_is_renewed_and_it_ends_all_others,
+                what_a_person_decides_in_an_agents_name_is_told_with_the_act,
+            ]
+            household_tasks: [
                 a_canceled_task_says_who_did_it_to_both_sides,
                 a_reassigned_task_is_new_mail_with_the_original_text,
                 a_task_moves_only_to_who_can_have_it,
                 a_task_of_a_strangers_is_given_on_within_bounds,
                 a_task_ends_in_one_way_however_many_act_at_once,
-                nothing_is_claimed_after_a_pause_was_answered,
-                only_a_members_key_is_renewed_and_it_ends_all_others,
-                what_a_person_decides_in_an_agents_name_is_told_with_the_act,
             ]
             wake: [
                 a_report_replaces_the_one_before_and_counts_what_is_new,
