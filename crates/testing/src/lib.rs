@@ -7,6 +7,8 @@
 
 #[cfg(feature = "store")]
 mod database;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
 #[cfg(feature = "nats")]
 mod nats;

@@ -97,11 +97,11 @@ async fn a_full_disk_is_refused_clearly_and_loses_nothing() {
             if answer.status == 201 {
                 accepted.push((answer.body, content));
             } else {
-                answer.unavailable();
+                answer.problem(503, "unavailable");
                 refused += 1;
             }
         }
-        let said = office.call(reqwest::Method::GET, "/health/ready", None, None).await.unavailable();
+        let said = office.call(reqwest::Method::GET, "/health/ready", None, None).await.problem(503, "unavailable");
         assert!(said["detail"].as_str().unwrap().contains("disk"), "{said}");
         // Reading still works, and shows what was accepted and nothing else.
         let session = accepted[0].0["session_id"].as_str().unwrap().to_owned();

@@ -109,7 +109,7 @@ impl Actor {
             match answer {
                 Ok(answer) if answer.status.is_success() => return Outcome::Done(answer.body),
                 Ok(answer) if answer.status == StatusCode::SERVICE_UNAVAILABLE => {
-                    answer.unavailable();
+                    answer.problem(503, "unavailable");
                     tokio::task::yield_now().await;
                 }
                 Ok(answer) => {

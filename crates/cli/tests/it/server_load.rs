@@ -186,7 +186,7 @@ async fn send(shared: Arc<Shared>, from: Agent, to: Agent, repeats: bool) -> Log
                     shared.answered.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok(answer) if answer.status == 503 => {
-                    answer.unavailable();
+                    answer.problem(503, "unavailable");
                     shared.unavailable.fetch_add(1, Ordering::SeqCst);
                     shared.progress.notify_waiters();
                     // Not a wait for something to be up: a client that is told to come later does.

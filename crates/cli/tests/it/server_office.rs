@@ -1,12 +1,14 @@
 //! `amb serve` as a process of its own, and short words for what is asked of it.
 
-use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use amb_testing::http::HttpOffice;
+pub(crate) use amb_testing::http::{TestAgent as Agent, TestAnswer as Answer, client, soon};
 use futures_util::{SinkExt, StreamExt};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -14,21 +16,6 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
-
-/// Longer than anything takes; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits for something that must come.
-#[track_caller]
-pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
-    let place = std::panic::Location::caller();
-    async move {
-        match tokio::time::timeout(PATIENCE, what).await {
-            Ok(came) => came,
-            Err(_) => panic!("waited in vain at {place}"),
-        }
-    }
-}
 
 /// The command that serves this database on a free port.
 pub(crate) fn serve_command(database_url: &str) -> Command {
@@ -49,58 +36,20 @@ pub(crate) fn serve_command_at(listen: &str, database_url: &str) -> Command {
     command
 }
 
-/// A client of offices: keeps connections, asks no proxy.
-pub(crate) fn client() -> Client {
-    // Once for the whole process; a second time is no harm.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
-}
-
 /// A running server.
 pub(crate) struct Office {
     child: Child,
     pub(crate) address: SocketAddr,
-    pub(crate) http: Client,
+    office: HttpOffice,
     /// Kept, so that the server never writes into a closed pipe.
     _stdout: Lines<BufReader<ChildStdout>>,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Agent {
-    pub(crate) name: String,
-    pub(crate) key: String,
-}
+impl Deref for Office {
+    type Target = HttpOffice;
 
-/// An answer, read whole.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) content_type: String,
-    pub(crate) body: Value,
-}
-
-impl Answer {
-    pub(crate) async fn read(response: reqwest::Response) -> reqwest::Result<Self> {
-        let status = response.status();
-        let content_type = response.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
-        let text = response.text().await?;
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok(Self { status, content_type: content_type.unwrap_or_default(), body })
-    }
-
-    #[track_caller]
-    pub(crate) fn expect(self, status: u16) -> Value {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        self.body
-    }
-
-    /// Checks that the office says: not now, try again.
-    #[track_caller]
-    pub(crate) fn unavailable(self) -> Value {
-        assert_eq!((self.status.as_u16(), self.body["code"].as_str()), (503, Some("unavailable")), "{}", self.body);
-        assert_eq!(self.content_type, "application/problem+json");
-        assert!(self.body["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{}", self.body);
-        self.body
+    fn deref(&self) -> &HttpOffice {
+        &self.office
     }
 }
 
@@ -114,8 +63,9 @@ impl Office {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = soon(stdout.next_line()).await.unwrap().expect("the server ended before it listened");
-        let address = line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{line}")).parse().unwrap();
-        Self { child, address, http: client(), _stdout: stdout }
+        let address: SocketAddr =
+            line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+        Self { child, address, office: HttpOffice::at(address.to_string()), _stdout: stdout }
     }
 
     fn signal(&self, signal: Signal) {
@@ -149,43 +99,7 @@ impl Office {
 
     /// Whether this key is let in.
     pub(crate) async fn inbox_with(&self, key: &str) -> Answer {
-        let request = self.http.get(self.url("/inbox")).header("X-API-Key", key);
-        Answer::read(soon(request.send()).await.unwrap()).await.unwrap()
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
-        let mut request = self.http.request(method, self.url(path));
-        if let Some(key) = key {
-            request = request.header("X-API-Key", key);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        Answer::read(soon(request.send()).await.unwrap()).await.unwrap()
-    }
-
-    pub(crate) async fn get(&self, agent: &Agent, path: &str) -> Answer {
-        self.call(Method::GET, path, Some(&agent.key), None).await
-    }
-
-    pub(crate) async fn post(&self, agent: &Agent, path: &str, body: Value) -> Answer {
-        self.call(Method::POST, path, Some(&agent.key), Some(&body)).await
-    }
-
-    pub(crate) async fn register(&self, name: &str) -> Agent {
-        let body = json!({"name": name});
-        let got = self.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201);
-        Agent { name: name.to_owned(), key: got["api_key"].as_str().unwrap().to_owned() }
-    }
-
-    pub(crate) async fn connect(&self, from: &Agent, to: &Agent) {
-        let asked = self.post(from, "/connections/request", json!({"target_agent_name": to.name})).await.expect(201);
-        let code = asked["verification_code"].clone();
-        self.post(to, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+        self.call(Method::GET, "/inbox", Some(key), None).await
     }
 
     /// Two agents that may write to each other.
@@ -222,7 +136,7 @@ impl Office {
         match answer.status.as_u16() {
             200 => true,
             503 => {
-                answer.unavailable();
+                answer.problem(503, "unavailable");
                 false
             }
             other => panic!("{other}: {}", answer.body),

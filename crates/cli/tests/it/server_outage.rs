@@ -32,11 +32,11 @@ async fn an_office_whose_database_is_cut_off_says_so_and_comes_back_by_itself() 
         proxy.cut();
         office.becomes_ready(false).await;
         load.is_refused().await;
-        office.send(&alice, &bob, "hello").await.unavailable();
-        office.get(&bob, "/inbox").await.unavailable();
-        office.get(&bob, "/events?since=0").await.unavailable();
+        office.send(&alice, &bob, "hello").await.problem(503, "unavailable");
+        office.get(&bob, "/inbox").await.problem(503, "unavailable");
+        office.get(&bob, "/events?since=0").await.problem(503, "unavailable");
         let stranger = json!({"name": "stranger"});
-        office.call(Method::POST, "/agents/register", None, Some(&stranger)).await.unavailable();
+        office.call(Method::POST, "/agents/register", None, Some(&stranger)).await.problem(503, "unavailable");
         office.call(Method::GET, "/health/live", None, None).await.expect(200);
         proxy.mend();
         office.becomes_ready(true).await;

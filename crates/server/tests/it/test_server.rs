@@ -1,14 +1,15 @@
 //! A server on a free port, with shorthands for what tests do often.
 
-use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_server::{Config, Listeners, serve};
 use amb_store::Store;
+use amb_testing::http::HttpOffice;
+pub(crate) use amb_testing::http::{TestAgent as Agent, TestAnswer as Answer, soon};
 use amb_testing::{PostgresDatabase, SqliteFile};
 use futures_util::{SinkExt, StreamExt};
-use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -17,29 +18,9 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-/// Longer than anything takes; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Awaits a future, with [`PATIENCE`] as the timeout.
-#[track_caller]
-pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
-    let place = std::panic::Location::caller();
-    async move {
-        match tokio::time::timeout(PATIENCE, what).await {
-            Ok(came) => came,
-            Err(_) => panic!("waited in vain at {place}"),
-        }
-    }
-}
-
-fn client() -> Client {
-    Client::builder().no_proxy().build().unwrap()
-}
-
 pub(crate) struct TestServer {
-    pub(crate) host: String,
+    office: HttpOffice,
     pub(crate) metrics: String,
-    pub(crate) http: Client,
     pub(crate) store: Arc<dyn Store>,
     closing: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
@@ -59,36 +40,11 @@ enum Database {
     Anothers,
 }
 
-pub(crate) struct Agent {
-    pub(crate) name: String,
-    pub(crate) key: String,
-}
+impl Deref for TestServer {
+    type Target = HttpOffice;
 
-/// A response with its whole body.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: reqwest::header::HeaderMap,
-    pub(crate) body: Value,
-}
-
-impl Answer {
-    /// The body of a success with this status.
-    #[track_caller]
-    pub(crate) fn expect(self, status: u16) -> Value {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        self.body
-    }
-
-    /// Checks that this is a problem with this status and code.
-    #[track_caller]
-    pub(crate) fn problem(self, status: u16, code: &str) -> Value {
-        assert_eq!((self.status.as_u16(), self.body["code"].as_str()), (status, Some(code)), "{}", self.body);
-        assert_eq!(self.headers["content-type"], "application/problem+json");
-        assert_eq!(self.body["status"], status);
-        assert!(self.body["title"].is_string() && self.body["detail"].is_string(), "{}", self.body);
-        assert_eq!(self.body["type"], format!("urn:amb:problem:{code}"));
-        self.body
+    fn deref(&self) -> &HttpOffice {
+        &self.office
     }
 }
 
@@ -122,9 +78,8 @@ impl TestServer {
     /// The same office, for another client of it; it must not outlive the first.
     pub(crate) fn same_office(&self) -> Self {
         Self {
-            host: self.host.clone(),
+            office: self.office.clone(),
             metrics: self.metrics.clone(),
-            http: self.http.clone(),
             store: self.store.clone(),
             closing: None,
             serving: None,
@@ -153,17 +108,8 @@ impl TestServer {
     }
 
     async fn open(store: Arc<dyn Store>, database: Database, config: Config) -> Self {
-        // Once for the whole process; a second time is no harm.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut server = Self {
-            host: String::new(),
-            metrics: String::new(),
-            http: client(),
-            store,
-            closing: None,
-            serving: None,
-            database,
-        };
+        let office = HttpOffice::at("");
+        let mut server = Self { office, metrics: String::new(), store, closing: None, serving: None, database };
         server.start(config).await;
         server
     }
@@ -175,11 +121,10 @@ impl TestServer {
 
     /// The same on another address, where it is called by a loopback address.
     pub(crate) async fn start_on(&mut self, address: &str, config: Config) {
-        // Without connections to an office that closed: on the same port, a request on one of those fails.
-        self.http = client();
         let office = TcpListener::bind(address).await.unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        self.host = format!("127.0.0.1:{}", office.local_addr().unwrap().port());
+        // A new client, without connections to an office that closed: on the same port, a request on one of those fails.
+        self.office = HttpOffice::at(format!("127.0.0.1:{}", office.local_addr().unwrap().port()));
         self.metrics = metrics.local_addr().unwrap().to_string();
         let (closing, closed) = oneshot::channel::<()>();
         let listeners = Listeners { office, metrics: Some(metrics) };
@@ -200,56 +145,6 @@ impl TestServer {
     pub(crate) fn begin_closing(&mut self) -> JoinHandle<()> {
         drop(self.closing.take());
         self.serving.take().unwrap()
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.host)
-    }
-
-    pub(crate) async fn request(&self, request: reqwest::RequestBuilder) -> Answer {
-        let response = soon(request.send()).await.unwrap();
-        let (status, headers) = (response.status(), response.headers().clone());
-        let text = soon(response.text()).await.unwrap();
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Answer { status, headers, body }
-    }
-
-    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
-        let mut request = self.http.request(method, self.url(path));
-        if let Some(key) = key {
-            request = request.header("X-API-Key", key);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        self.request(request).await
-    }
-
-    pub(crate) async fn post(&self, agent: &Agent, path: &str, body: Value) -> Answer {
-        self.call(Method::POST, path, Some(&agent.key), Some(&body)).await
-    }
-
-    pub(crate) async fn get(&self, agent: &Agent, path: &str) -> Answer {
-        self.call(Method::GET, path, Some(&agent.key), None).await
-    }
-
-    pub(crate) async fn register(&self, name: &str) -> Agent {
-        let body = json!({"name": name, "owner_contact": format!("{name}@example.com")});
-        let got = self.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201);
-        let text = |field: &str| got[field].as_str().unwrap().to_owned();
-        Agent { name: text("name"), key: text("api_key") }
-    }
-
-    /// Asks for a connection and answers the code.
-    pub(crate) async fn ask(&self, from: &Agent, to: &Agent) -> String {
-        let body = json!({"target_agent_name": to.name, "message": "hello"});
-        let got = self.post(from, "/connections/request", body).await.expect(201);
-        got["verification_code"].as_str().unwrap().to_owned()
-    }
-
-    pub(crate) async fn connect(&self, from: &Agent, to: &Agent) {
-        let code = self.ask(from, to).await;
-        self.post(to, "/connections/approve", json!({"verification_code": code})).await.expect(200);
     }
 
     /// Two agents that may write to each other.
