@@ -1,59 +1,17 @@
 //! `amb init` as its users run it: what a client gets, and what it is warned of.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
+use crate::machine::Machine;
 use crate::mcp_client::Model;
 use crate::server_office::Office;
 
-struct Machine {
-    home: TempDir,
-}
-
-impl Machine {
-    fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs_err::create_dir_all(self.path(name).parent().unwrap()).unwrap();
-        fs_err::write(self.path(name), text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> Value {
-        serde_json::from_slice(&fs_err::read(self.path(name)).unwrap()).unwrap()
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path()).current_dir(self.home.path());
-        command.args(arguments);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn does(&self, arguments: &[&str]) -> Output {
-        let ended = self.run(arguments);
-        assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
-        ended
-    }
-
-    /// The card of an agent of the directory.
-    fn card(&self, name: &str) -> Value {
-        let agents: Value = serde_json::from_slice(&self.does(&["--dir", "mail", "agents", "--json"]).stdout).unwrap();
-        let found = agents["agents"].as_array().unwrap().iter().find(|agent| agent["name"] == name);
-        found.unwrap_or_else(|| panic!("{name} is not in {agents}")).clone()
-    }
+/// The card of an agent of the directory.
+fn card(machine: &Machine, name: &str) -> Value {
+    let listed = machine.does(&["--dir", "mail", "agents", "--json"]).stdout;
+    let agents: Value = serde_json::from_slice(&listed).unwrap();
+    let found = agents["agents"].as_array().unwrap().iter().find(|agent| agent["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {agents}")).clone()
 }
 
 const CONFIG: &str = r#"{"channels": {"mailbox": {"enabled": true, "agentId": "coder", "mailboxesRoot": "~/mail",
@@ -65,11 +23,11 @@ fn what_nanobots_user_said_about_the_mailbox_is_on_the_card() {
     machine.write(".nanobot/config.json", CONFIG);
     let mail = machine.path("mail").display().to_string();
     machine.does(&["--dir", &mail, "--as", "coder", "init", "nanobot"]);
-    let card = machine.card("coder");
+    let card = card(&machine, "coder");
     assert_eq!(card["allow_from"], json!(["ann"]), "{card}");
     assert_eq!((&card["max_concurrent_tasks"], &card["description"]), (&json!(1), &json!("writes code")));
     assert_eq!(card["capabilities"], json!(["rust"]));
-    assert_eq!(machine.read(".nanobot/config.json")["channels"]["mailbox"]["allowFrom"], json!(["ann"]));
+    assert_eq!(machine.read_json(".nanobot/config.json")["channels"]["mailbox"]["allowFrom"], json!(["ann"]));
     for name in ["ann", "bob"] {
         machine.does(&["--dir", "mail", "register", name]);
     }
@@ -89,11 +47,11 @@ fn a_nanobot_with_the_channel_keeps_what_its_user_said_and_gets_no_second_set_of
     let ended = machine.command(&["init", "nanobot"]).env("PATH", path).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success() && said.contains("hears its mail by itself"), "{said}");
-    let config = machine.read(".nanobot/config.json");
+    let config = machine.read_json(".nanobot/config.json");
     assert_eq!(config.get("tools"), None, "{config}");
     assert_eq!(config["channels"]["mailbox"]["mailboxesRoot"], json!(machine.path("mail")), "{config}");
     assert_eq!(config["channels"]["mailbox"]["maxConcurrentTasks"], json!(1), "{config}");
-    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+    assert_eq!(card(&machine, "coder")["allow_from"], json!(["ann"]));
 }
 
 #[tokio::test]
@@ -108,7 +66,7 @@ async fn a_nanobot_that_names_a_server_is_registered_there() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!((&told["agent"], &told["registered"]), (&json!("coder"), &json!(true)), "{told}");
-    let section = machine.read(".nanobot/config.json")["channels"]["mailbox"].clone();
+    let section = machine.read_json(".nanobot/config.json")["channels"]["mailbox"].clone();
     assert_eq!(section.get("mailboxesRoot"), None, "{section}");
     assert!(!machine.path(".nanobot/mailboxes").exists() && machine.path(".config/amb/keys.json").exists());
     // The channel would follow the server and nobody would look into the directory.
@@ -125,14 +83,14 @@ async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     let mut command = tokio::process::Command::from(machine.command(&arguments));
     let mut model = Model::start(&mut command).await;
     model.call("mailbox_check", json!({})).await;
-    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+    assert_eq!(card(&machine, "coder")["allow_from"], json!(["ann"]));
     // A card that names whom it hears is not widened by a star, which stands there where nobody chose.
     machine.write(".nanobot/config.json", &CONFIG.replace("[\"ann\"]", "[\"*\"]"));
     assert!(model.close().await.success());
     let mut command = tokio::process::Command::from(machine.command(&arguments));
     let mut model = Model::start(&mut command).await;
     model.call("mailbox_check", json!({})).await;
-    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+    assert_eq!(card(&machine, "coder")["allow_from"], json!(["ann"]));
     assert!(model.close().await.success());
     // It is said that the star is not followed, and what to do.
     let mut waits = machine.command(&["--dir", "mail", "--as", "coder", "mcp"]);
@@ -149,7 +107,7 @@ async fn a_configuration_named_at_init_is_followed_by_the_mailbox_that_it_starts
     machine.does(&["--dir", &mail, "--as", "coder", "init", "nanobot", "--config", "bot/config.json"]);
     let written = fs_err::read_to_string(machine.path("bot/config.json")).unwrap();
     machine.write("bot/config.json", &written.replace("\"ann\"", "\"bob\""));
-    let server = machine.read("bot/config.json")["tools"]["mcpServers"]["mailbox"].clone();
+    let server = machine.read_json("bot/config.json")["tools"]["mcpServers"]["mailbox"].clone();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let arguments: Vec<String> = server["args"].as_array().unwrap().iter().map(text).collect();
     let mut command = machine.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -158,7 +116,7 @@ async fn a_configuration_named_at_init_is_followed_by_the_mailbox_that_it_starts
     }
     let mut model = Model::start(&mut tokio::process::Command::from(command)).await;
     model.call("mailbox_check", json!({})).await;
-    assert_eq!(machine.card("coder")["allow_from"], json!(["bob"]));
+    assert_eq!(card(&machine, "coder")["allow_from"], json!(["bob"]));
     assert!(model.close().await.success());
 }
 
@@ -171,7 +129,7 @@ async fn a_key_in_another_configuration_directory_is_found_from_a_clients_bare_e
     let ended = tokio::process::Command::from(machine.command(&arguments)).env("XDG_CONFIG_HOME", &elsewhere).output();
     let ended = ended.await.unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let entry = &machine.read(".openclaw/openclaw.json")["mcp"]["servers"]["mailbox"];
+    let entry = &machine.read_json(".openclaw/openclaw.json")["mcp"]["servers"]["mailbox"];
     // The client starts what is written there with HOME, PATH and what the entry says.
     let words: Vec<&str> = entry["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     let mut command = tokio::process::Command::from(machine.command(&words));
@@ -209,7 +167,7 @@ fn a_client_that_nobody_named_is_called_after_its_program_and_keeps_the_name_it_
     for (client, file) in clients {
         let said = machine.does(&["--dir", "mail", "init", client]).stderr;
         assert!(String::from_utf8_lossy(&said).contains(&format!("the agent is {client}; --as NAME")), "{client}");
-        machine.card(client);
+        card(&machine, client);
         machine.does(&["--dir", "mail", "--as", "ann", "init", client]);
         let named = fs_err::read_to_string(machine.path(file)).unwrap();
         assert!(named.contains("\"ann\""), "{named}");

@@ -1,44 +1,21 @@
 //! `amb init` for clients with more than one file: all of them written, none twice, and all given back.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
-struct Machine {
-    home: tempfile::TempDir,
+use crate::machine::Machine;
+
+fn init(machine: &Machine, arguments: &[&str]) -> Output {
+    machine.run(&[&["--dir", "mail", "--as", "ann", "init"], arguments].concat())
 }
 
-impl Machine {
-    fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs_err::create_dir_all(self.path(name).parent().unwrap()).unwrap();
-        fs_err::write(self.path(name), text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs_err::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn init(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("amb"));
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path()).current_dir(self.home.path());
-        command.args(["--dir", "mail", "--as", "ann", "init"]).args(arguments).output().unwrap()
-    }
-
-    fn does(&self, arguments: &[&str]) -> String {
-        let ended = self.init(arguments);
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(ended.status.success(), "{arguments:?}: {said}");
-        String::from_utf8(ended.stdout).unwrap() + &said
-    }
+/// Runs `amb init`, which must succeed; returns what it printed.
+fn does(machine: &Machine, arguments: &[&str]) -> String {
+    let ended = init(machine, arguments);
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(ended.stdout).unwrap() + &said
 }
 
 const SETTINGS: &str = "{\n  // mine\n  \"permissions\": { \"allow\": [\"Bash(ls)\"] }\n}\n";
@@ -47,17 +24,17 @@ const SETTINGS: &str = "{\n  // mine\n  \"permissions\": { \"allow\": [\"Bash(ls
 fn claude_code_is_allowed_its_mailbox_and_keeps_its_own_rules() {
     let machine = Machine::new();
     machine.write(".claude/settings.json", SETTINGS);
-    machine.does(&["claude-code", "--print"]);
+    does(&machine, &["claude-code", "--print"]);
     assert_eq!(machine.read(".claude/settings.json"), SETTINGS, "--print writes nothing");
     assert!(!machine.path(".mcp.json").exists());
-    machine.does(&["claude-code", "--hooks"]);
+    does(&machine, &["claude-code", "--hooks"]);
     let settings = machine.read(".claude/settings.json");
     assert!(settings.contains("// mine") && settings.contains("\"Bash(ls)\", \"mcp__mailbox\""), "{settings}");
     assert!(settings.contains("hook claude stop") && settings.contains("--as ann"), "{settings}");
-    let again = machine.does(&["claude-code", "--hooks"]);
+    let again = does(&machine, &["claude-code", "--hooks"]);
     assert!(again.contains("nothing to change"), "{again}");
     assert_eq!(machine.read(".claude/settings.json"), settings);
-    machine.does(&["claude-code", "--undo"]);
+    does(&machine, &["claude-code", "--undo"]);
     assert_eq!(machine.read(".claude/settings.json"), SETTINGS);
     assert!(!machine.path(".mcp.json").exists() && !machine.path(".claude/settings.json.amb-backup").exists());
 }
@@ -67,7 +44,7 @@ fn codex_need_not_ask_finds_its_threads_and_is_told_how_mail_works() {
     let machine = Machine::new();
     machine.write(".codex/AGENTS.md", "# Mine\n\nBe brief.\n");
     machine.write(".codex/config.toml", "model = \"x\" # mine\n");
-    machine.does(&["codex"]);
+    does(&machine, &["codex"]);
     let config = machine.read(".codex/config.toml");
     assert!(config.contains("default_tools_approval_mode = \"approve\"") && config.contains("# mine"), "{config}");
     let home = machine.path(".codex").display().to_string();
@@ -77,9 +54,9 @@ fn codex_need_not_ask_finds_its_threads_and_is_told_how_mail_works() {
     assert!(!machine.path(".codex/hooks.json").exists());
     // What the user has chosen stays.
     machine.write(".codex/config.toml", &config.replace("\"approve\"", "\"prompt\""));
-    machine.does(&["codex"]);
+    does(&machine, &["codex"]);
     assert!(machine.read(".codex/config.toml").contains("\"prompt\""));
-    machine.does(&["codex", "--undo"]);
+    does(&machine, &["codex", "--undo"]);
     assert_eq!(machine.read(".codex/AGENTS.md"), "# Mine\n\nBe brief.\n");
     assert!(!machine.read(".codex/config.toml").contains("mailbox"));
 }
@@ -88,28 +65,28 @@ fn codex_need_not_ask_finds_its_threads_and_is_told_how_mail_works() {
 fn opencode_gets_a_plugin_and_somebody_elses_file_stops_it_before_anything_is_written() {
     let machine = Machine::new();
     machine.write(".opencode/plugins/amb.js", "theirs\n");
-    let refused = machine.init(&["opencode", "--scope", "project"]);
+    let refused = init(&machine, &["opencode", "--scope", "project"]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
     assert!(!machine.path("opencode.json").exists());
     fs_err::remove_file(machine.path(".opencode/plugins/amb.js")).unwrap();
-    machine.does(&["opencode", "--scope", "project"]);
+    does(&machine, &["opencode", "--scope", "project"]);
     let config: Value = serde_json::from_str(&machine.read("opencode.json")).unwrap();
     assert_eq!(config["mcp"]["mailbox"]["type"], "local");
     assert_eq!(config["mcp"]["mailbox"]["command"][1], json!("mcp"));
     let plugin = machine.read(".opencode/plugins/amb.js");
     assert!(plugin.contains(r#""--as","ann","watch","--bell"]"#), "{plugin}");
-    machine.does(&["opencode", "--scope", "project", "--undo"]);
+    does(&machine, &["opencode", "--scope", "project", "--undo"]);
     assert!(!machine.path("opencode.json").exists() && !machine.path(".opencode/plugins/amb.js").exists());
 }
 
 #[test]
 fn the_server_alone_is_written_where_that_is_wanted() {
     let machine = Machine::new();
-    machine.does(&["gemini", "--server-only"]);
+    does(&machine, &["gemini", "--server-only"]);
     let settings = machine.read(".gemini/settings.json");
     assert!(settings.contains("mcpServers") && !settings.contains("hooks"), "{settings}");
     assert!(!machine.path(".gemini/GEMINI.md").exists());
-    let shown = machine.does(&["gemini", "--json"]);
+    let shown = does(&machine, &["gemini", "--json"]);
     let document: Value =
         serde_json::from_str(shown.lines().next().unwrap()).or_else(|_| serde_json::from_str(&shown)).unwrap();
     assert_eq!(document["files"][0]["changed"], true, "{document}");
@@ -127,7 +104,7 @@ fn somebody_elses_server_of_the_same_name_is_not_touched_in_whatever_form_it_sta
         let theirs = json!({"mcp": {"mailbox": entry}}).to_string();
         machine.write("opencode.json", &theirs);
         for arguments in [&["opencode", "--scope", "project"][..], &["opencode", "--scope", "project", "--undo"]] {
-            let refused = machine.init(arguments);
+            let refused = init(&machine, arguments);
             let said = String::from_utf8_lossy(&refused.stderr).into_owned();
             assert!(!refused.status.success() && said.contains("--name"), "{entry}: {said}");
             assert_eq!(machine.read("opencode.json"), theirs);
@@ -140,12 +117,12 @@ fn a_users_own_hooks_and_the_version_of_their_file_survive_the_undo() {
     let machine = Machine::new();
     let theirs = r#"{"version": 1, "hooks": {"stop": [{"command": "my-hook cursor stop"}]}}"#;
     machine.write(".cursor/hooks.json", theirs);
-    machine.does(&["cursor", "--scope", "user", "--no-hooks"]);
-    machine.does(&["cursor", "--scope", "user", "--undo"]);
+    does(&machine, &["cursor", "--scope", "user", "--no-hooks"]);
+    does(&machine, &["cursor", "--scope", "user", "--undo"]);
     assert_eq!(machine.read(".cursor/hooks.json"), theirs, "a file that was never changed");
-    machine.does(&["cursor", "--scope", "user"]);
+    does(&machine, &["cursor", "--scope", "user"]);
     assert!(machine.read(".cursor/hooks.json").contains("--as ann hook cursor stop"));
-    machine.does(&["cursor", "--scope", "user", "--undo"]);
+    does(&machine, &["cursor", "--scope", "user", "--undo"]);
     let left: Value = serde_json::from_str(&machine.read(".cursor/hooks.json")).unwrap();
     assert_eq!(left, serde_json::from_str::<Value>(theirs).unwrap());
 }
@@ -153,13 +130,13 @@ fn a_users_own_hooks_and_the_version_of_their_file_survive_the_undo() {
 #[test]
 fn a_command_that_a_user_put_beside_ours_stays() {
     let machine = Machine::new();
-    machine.does(&["claude-code", "--hooks"]);
+    does(&machine, &["claude-code", "--hooks"]);
     let written: Value = serde_json::from_str(&machine.read(".claude/settings.json")).unwrap();
     let mut shared = written.clone();
     let group = shared["hooks"]["Stop"][0]["hooks"].as_array_mut().unwrap();
     group.push(json!({"type": "command", "command": "notify-send done"}));
     machine.write(".claude/settings.json", &shared.to_string());
-    machine.does(&["claude-code", "--hooks"]);
-    machine.does(&["claude-code", "--undo"]);
+    does(&machine, &["claude-code", "--hooks"]);
+    does(&machine, &["claude-code", "--undo"]);
     assert!(machine.read(".claude/settings.json").contains("notify-send done"));
 }

@@ -14,6 +14,7 @@ mod init;
 mod init_clients;
 mod keeping;
 mod local_office;
+mod machine;
 mod mcp;
 mod mcp_client;
 mod mcp_guards;
