@@ -95,12 +95,12 @@ pub(crate) struct OfficeArgs {
 /// How the office that a verb uses was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OfficeOrigin {
-    /// A flag or the environment, or nobody: then the present directory or nanobot's mailboxes are used.
+    /// By a flag or the environment. Also where it was not chosen: then the present directory or nanobot's mailboxes are used.
     #[default]
     Said,
-    /// The profile, by `amb office`.
+    /// By the profile, which `amb office` writes.
     Saved,
-    /// Nobody; it runs on this machine.
+    /// It was not chosen, and runs on this machine.
     Local,
 }
 

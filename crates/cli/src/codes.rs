@@ -1,4 +1,4 @@
-//! Whether the codes of pending connection requests are shown. Whoever enters a code consents to the connection, and models read
+//! Whether the codes of pending connection requests are shown. Entering a code is consent to the connection, and models read
 //! what these verbs print, next to a stranger's text; so a code is shown only on a terminal or on request. `--json` is the
 //! contract's document and always has it.
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// Tells the new process that the variables are in its environment.
+/// Set for the new process, which has the variables in its environment.
 const READ: &str = "AMB_ENV_FILE_READ";
 
 /// Executes this program anew, under its own process id, with the variables of the file in its environment; those that are set

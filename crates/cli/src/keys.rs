@@ -50,7 +50,7 @@ pub(crate) fn forget(server: &str) -> Result<usize> {
     Ok(count)
 }
 
-/// Moves the keys of an office to its new address: they must not be sent to whoever listens at the old one.
+/// Moves the keys of an office to its new address: they must not be sent to another server at the old one.
 pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     if !read()?.contains_key(before) {
         return Ok(());

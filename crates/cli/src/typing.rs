@@ -1,7 +1,7 @@
 //! The line that a person types in a terminal while other things are shown above it.
 //!
-//! In its usual mode a terminal keeps an unfinished line to itself, so that whoever writes between has to destroy it. Here the
-//! line is kept by this program, and drawn again under what was written. Keys are those of the usual mode: characters,
+//! In canonical mode the terminal holds the unfinished line, and output would be mixed with it. Here this program holds the line,
+//! and draws it again below the output. The keys are those of canonical mode: characters,
 //! Backspace, Ctrl-W, Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z are the terminal's, as ever.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use crate::table::terminal_width;
 const PROMPT: &str = "> ";
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
-/// Bytes of one line: far more than anybody types, and what a paste without an end is cut at.
+/// Most bytes of one line; the rest of a longer paste is dropped.
 const MOST: usize = 64 * 1024;
 
 /// Lines typed by a person, and what is drawn of the one that is not finished.
@@ -29,7 +29,7 @@ pub(crate) struct Typing {
     stdin: Stdin,
     /// How the terminal was before.
     before: Termios,
-    /// Told when the program goes on after Ctrl-Z; the shell has used the terminal meanwhile.
+    /// SIGCONT, after Ctrl-Z: the shell has changed the terminal meanwhile.
     resumed: tokio::signal::unix::Signal,
     keys: LineEditor,
     /// Whether the prompt is on the screen.
@@ -37,7 +37,7 @@ pub(crate) struct Typing {
 }
 
 impl Typing {
-    /// Takes the terminal over; `None` where nobody types.
+    /// Takes the terminal over; `None` where stdin is no terminal.
     pub(crate) fn begin(output: Output) -> Option<Self> {
         if !output.is_typed() {
             return None;
@@ -166,7 +166,7 @@ struct LineEditor {
     sequence: Sequence,
 }
 
-/// How much of an escape sequence, such as an arrow key's, has come. They do nothing here.
+/// The state within an escape sequence, such as that of an arrow key. They are ignored.
 #[derive(Debug, Default, Clone, Copy)]
 enum Sequence {
     #[default]

@@ -1,4 +1,4 @@
-//! How the client that started this process can be woken, as the environment says, and where that is written down.
+//! How the client that started this process can be woken, from the environment, and where its state is stored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::{home, output};
 
-/// Names the space in which offices are hashed into names of directories; it must never change.
+/// The UUID namespace in which offices are hashed into directory names; it must never change.
 const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d7_b90c_f3a6);
 
 /// Which sessions of an agent are woken.

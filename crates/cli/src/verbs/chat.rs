@@ -127,13 +127,13 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Takes lines from now on, after what was said before is shown.
+    /// Starts to take lines, after the last messages were shown.
     fn open(&mut self) {
         self.typing = Typing::begin(self.output);
         self.prompt();
     }
 
-    /// What was said before, marked as read.
+    /// Shows the last messages, which marks them as read.
     async fn show_last(&mut self, session: &SessionSummary, count: u32) -> Result<(), Failure> {
         if count == 0 {
             return Ok(());
@@ -171,7 +171,7 @@ impl Talk {
             Some(NO_SUBJECT) => " in another conversation".to_owned(),
             Some(subject) => format!(" in {:?}", visible(&preview(subject, 30))),
         };
-        // An update without a note says its state, which stands there.
+        // The content of an update without a note is its state, which is shown already.
         let is_state = message.task.as_ref().is_some_and(|task| task.state.as_str() == message.content);
         let mut lines = message.content.lines().filter(|_| !is_state);
         let first = lines.next().map(|line| format!(": {}", visible(line))).unwrap_or_default();
@@ -210,9 +210,8 @@ impl Talk {
                 _ => String::new(),
             };
             let person = if agent.person { ", a person," } else { "" };
-            let status_told = self.output.paint(Tone::of_state(&status), &status);
-            let told = format!("{}{person} is {status_told}{more}", self.with);
-            self.aside(&told);
+            let painted = self.output.paint(Tone::of_state(&status), &status);
+            self.aside(&format!("{}{person} is {painted}{more}", self.with));
             self.presence = Some(status);
         }
         Ok(())
@@ -225,7 +224,7 @@ impl Talk {
     }
 
     async fn go_on(&mut self, wait: Option<Duration>) -> Result<(), Failure> {
-        // Not both read: where a person types, these are never asked.
+        // Read only where no person types; else `typing` reads stdin.
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut events = follow(Arc::clone(&self.mailbox), self.cursor.clone(), self.output);
         let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE, PRESENCE);
@@ -321,7 +320,7 @@ impl Talk {
             Event::Receipt { message_id, receipt } if self.sent.contains(&message_id) => {
                 match self.output.json {
                     true => self.output.line_of(&Event::Receipt { message_id, receipt })?,
-                    false => self.aside(&self.output.paint(Tone::Quiet, &told(&receipt))),
+                    false => self.aside(&self.output.paint(Tone::Quiet, &receipt_words(&receipt))),
                 }
                 Ok(false)
             }
@@ -329,7 +328,7 @@ impl Talk {
         }
     }
 
-    /// Something beside the conversation: on stderr, and the line that is being typed goes on under it.
+    /// A note about the conversation, on stderr; the line that is being typed is drawn again below it.
     fn aside(&mut self, text: &str) {
         self.clear();
         self.output.note(format!("  {text}"));
@@ -356,8 +355,8 @@ async fn next_line(
     }
 }
 
-/// How far a message has come.
-fn told(receipt: &Receipt) -> String {
+/// The state of a receipt in words.
+fn receipt_words(receipt: &Receipt) -> String {
     match receipt.word() {
         "rung" => format!("rung: {}'s client was told of it", receipt.recipient),
         word => word.to_owned(),

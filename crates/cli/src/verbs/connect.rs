@@ -22,7 +22,7 @@ impl ConnectCommand {
         let mailbox = office.open().await?;
         let requested = match mailbox.connect(&self.name, self.message).await {
             Err(error) if error.code() == Code::NotFound => {
-                // The office tells nobody of strangers; of those that it lists one may be meant.
+                // The office does not reveal strangers; the nearest name that it lists may be meant.
                 let listed = mailbox.agents().await.unwrap_or_default();
                 let near = nearest(self.name.as_str(), listed.iter().map(|agent| agent.name.as_str()));
                 let Some(near) = near else { return Err(error.into()) };

@@ -52,7 +52,7 @@ impl HookCommand {
         Ok(())
     }
 
-    /// What the client is told, if anything.
+    /// The output for the client, if there is any.
     async fn answer(&self, office: &OfficeArgs) -> Result<Option<Value>, Failure> {
         let input = tokio::task::spawn_blocking(read_input).await.unwrap_or(Value::Null);
         let is_again = shape::is_again(&input);
@@ -68,8 +68,8 @@ impl HookCommand {
         if !self.client.is_heard(self.event) {
             return Ok(None);
         }
-        // At the beginning of a session nothing is recorded as told: it starts no turn, and a session that begins again has
-        // forgotten what it was told.
+        // At the start of a session nothing is recorded as shown: it starts no turn, and a session that is started again has lost
+        // its context.
         let begins = self.event == HookEvent::SessionStart;
         if begins {
             place.change_hooks(&key, |memory| memory.shown.clear())?;

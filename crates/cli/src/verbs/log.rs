@@ -111,7 +111,7 @@ impl LogCommand {
         lines[begin..].iter().try_for_each(|line| show(line, output))
     }
 
-    /// Says that nobody has a name that was asked for and of whom nothing is told: often it was misspelt.
+    /// Notes that an agent does not exist where the filter by it found nothing: often its name was misspelt.
     async fn note_unknown(&self, lines: &[MailboxEvent], mailbox: &dyn Mailbox, output: Output) {
         if self.agents.is_empty() || !lines.is_empty() {
             return;
@@ -189,20 +189,20 @@ impl LogCommand {
     }
 
     async fn live(&self, mailboxes: Vec<Arc<dyn Mailbox>>, places: Vec<Cursor>, output: Output) -> Result<(), Failure> {
-        let (told, mut lines) = tokio::sync::mpsc::channel(64);
+        let (sender, mut lines) = tokio::sync::mpsc::channel(64);
         for (mailbox, place) in mailboxes.into_iter().zip(places) {
-            let (told, agent) = (told.clone(), mailbox.me().clone());
+            let (sender, agent) = (sender.clone(), mailbox.me().clone());
             let mut events = follow(mailbox, place, output);
             tokio::spawn(async move {
                 while let Some(event) = events.recv().await {
                     let line = event.map(|event| Clocks::default().line(agent.clone(), event));
-                    if told.send(line).await.is_err() {
+                    if sender.send(line).await.is_err() {
                         return;
                     }
                 }
             });
         }
-        drop(told);
+        drop(sender);
         while let Some(line) = lines.recv().await {
             let line = line?;
             if self.wants(&line) {

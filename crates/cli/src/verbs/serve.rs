@@ -317,7 +317,7 @@ impl ServeCommand {
             found_household(&*store, &format!("{scheme}://{address}"), output).await?;
         }
         config.owner_is_operator = address.ip().is_loopback();
-        // Listened for before "listening" is printed: whoever reads that may stop it at once.
+        // Before "listening" is printed: a script that reads it may stop the office at once.
         let shutdown = interruption()?;
         if let Some(local) = &local
             && let Err(error) = local.record(&format!("{scheme}://{address}"), place)
@@ -356,8 +356,8 @@ impl ServeSettings {
     }
 }
 
-/// Founds a household where there is none, for the agents of whoever runs this office. Where its token cannot be stored none is
-/// founded: nobody could ever join it.
+/// Founds a household where there is none, for the agents of the user who runs this office. Not where its token cannot be stored:
+/// no agent could ever join it.
 async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result<(), Failure> {
     if store.has_household().await? {
         return Ok(());

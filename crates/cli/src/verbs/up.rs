@@ -22,7 +22,7 @@ use crate::{durable, home, household, keys, local, log_file};
 
 /// The timeout until the office listens: a large database may have to be migrated first.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// After this delay a person is told what is waited for.
+/// After this delay a progress line is shown.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How many lines of the log are shown when it does not start.
 const LINES: usize = 10;

@@ -42,7 +42,7 @@ pub(super) async fn ring(
     let mut reporter = Reporter::start(Arc::clone(mailbox), &key, Some(DOOR));
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
-        // What `amb mcp` of the same client has shown, nobody is rung for.
+        // Messages that `amb mcp` of the same client has shown cause no ring.
         let beside = place.as_ref().map(WakeDirectory::shown_beside).transpose()?.unwrap_or_default();
         let round = round(&**mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
         match round.await {
@@ -61,7 +61,7 @@ pub(super) async fn ring(
             Err(error) => return Err(error),
         }
     }
-    // A goodbye that takes longer is left to the heartbeats that stay away.
+    // After this timeout others see the end by the missing heartbeats.
     let _reported_or_given_up = tokio::time::timeout(PARENT, reporter.end()).await;
     if let Some(Err(error)) = place.map(|place| place.release(Process::me())) {
         tracing::debug!(%error, "the lease stays until others see that this process is gone");
