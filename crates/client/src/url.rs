@@ -22,7 +22,7 @@ impl ServerUrl {
     }
 
     /// Whether the server is on this machine.
-    pub(crate) fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())

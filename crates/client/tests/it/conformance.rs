@@ -1,5 +1,5 @@
 //! The conformance tests of offices, through HTTP and WebSocket.
 
-use crate::post::Server;
+use crate::test_server::Server;
 
 amb_testing::office_conformance!(Server::fresh().await);

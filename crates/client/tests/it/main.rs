@@ -3,5 +3,5 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 mod conformance;
-mod post;
 mod resume;
+mod test_server;

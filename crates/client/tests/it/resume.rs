@@ -6,7 +6,7 @@ use amb_client::{Client, SecretString};
 use amb_core::{Card, Code, Draft, Event, Mailbox};
 use amb_testing::office::TestOffice;
 
-use crate::post::Server;
+use crate::test_server::Server;
 
 async fn pair(server: &Server) -> (Client, Client) {
     let alice = server.client(&"alice".parse().unwrap(), Card::default()).await;
