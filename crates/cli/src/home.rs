@@ -41,9 +41,14 @@ pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/transcripts"))
 }
 
+/// The directory of all programs' settings.
+pub(crate) fn config_home() -> Result<PathBuf> {
+    xdg("XDG_CONFIG_HOME", ".config")
+}
+
 /// The directory of keys and the profile.
 pub(crate) fn config_dir() -> Result<PathBuf> {
-    Ok(xdg("XDG_CONFIG_HOME", ".config")?.join("amb"))
+    Ok(config_home()?.join("amb"))
 }
 
 /// The directory of what this user has decided, such as which directories to trust.

@@ -194,6 +194,20 @@ impl OfficeArgs {
         }
     }
 
+    /// The server, for a verb that a directory does not have: `detail` says so.
+    pub(crate) fn server_or(&self, detail: &str) -> Result<&ServerUrl, Failure> {
+        if self.server.is_none() {
+            // Fails where there is no office at all.
+            self.root()?;
+        }
+        self.server.as_ref().ok_or_else(|| OfficeError::unsupported(detail).into())
+    }
+
+    /// The mailbox of the acting agent at a server.
+    pub(crate) async fn client(&self, server: &ServerUrl) -> Result<Client, Failure> {
+        Ok(Client::open(server.clone(), self.key_of_speaker(server).await?).await?)
+    }
+
     /// The key of the acting agent at a server. Where no agent was named, that is the person of the household there; at a server
     /// that was named explicitly, only where it is ambiguous which agent is meant.
     pub(crate) async fn key_of_speaker(&self, server: &ServerUrl) -> Result<SecretString, Failure> {

@@ -77,6 +77,25 @@ impl Output {
         Ok(if self.json { self.document(document) } else { self.say(line) }?)
     }
 
+    /// A list: a JSON document for programs; a table for people, or a note where it is empty.
+    pub(crate) fn list(
+        self,
+        document: &impl Serialize,
+        empty: &str,
+        head: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Result<(), Failure> {
+        let mut rows = rows.into_iter().peekable();
+        if self.json {
+            self.document(document)?;
+        } else if rows.peek().is_none() {
+            self.note(empty);
+        } else {
+            self.table(head, rows)?;
+        }
+        Ok(())
+    }
+
     /// An indented line with a name and a value.
     pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
         let text = self.fitted(&self.homely(&visible(text)), 13);

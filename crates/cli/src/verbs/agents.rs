@@ -18,14 +18,7 @@ impl AgentsCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut agents = office.open_to_look().await?.agents().await?;
         agents.retain(|agent| !self.online || agent.presence.status != amb_core::Status::Offline);
-        if output.json {
-            return Ok(output.document(&serde_json::json!({ "agents": agents }))?);
-        }
-        if agents.is_empty() {
-            output.note("nobody is here; `amb register NAME` adds an agent");
-            return Ok(());
-        }
-        let rows = agents.into_iter().map(|agent| {
+        let rows = agents.iter().map(|agent| {
             // Scripts parse the text, whose columns must stay as they were.
             let person = if agent.person && output.for_person { "(a person) " } else { "" };
             let tasks = format!("{}/{}", agent.presence.current_tasks.len(), agent.card.max_concurrent_tasks);
@@ -43,7 +36,8 @@ impl AgentsCommand {
                 format!("{person}{}", preview(&agent.card.description, 60)),
             ]
         });
-        output.table(&["NAME", "STATUS", "SEEN", "TASKS", "CAPABILITIES", "DESCRIPTION"], rows)?;
-        Ok(())
+        let head = ["NAME", "STATUS", "SEEN", "TASKS", "CAPABILITIES", "DESCRIPTION"];
+        let empty = "nobody is here; `amb register NAME` adds an agent";
+        output.list(&serde_json::json!({ "agents": agents }), empty, &head, rows)
     }
 }

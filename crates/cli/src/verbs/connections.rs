@@ -72,13 +72,6 @@ async fn change(
 }
 
 fn list(connections: &[Connection], output: Output) -> Result<(), Failure> {
-    if output.json {
-        return Ok(output.document(&serde_json::json!({ "connections": connections }))?);
-    }
-    if connections.is_empty() {
-        output.note("no connections; `amb connect NAME` asks for one");
-        return Ok(());
-    }
     let rows = connections.iter().map(|link| {
         let who = if link.outgoing { "you" } else { link.agent_name.as_str() };
         let intro = link.message.as_deref().unwrap_or_default();
@@ -90,6 +83,7 @@ fn list(connections: &[Connection], output: Output) -> Result<(), Failure> {
             preview(intro, 60),
         ]
     });
-    output.table(&["WITH", "STATUS", "ASKED BY", "CHANGED", "SAYS"], rows)?;
-    Ok(())
+    let empty = "no connections; `amb connect NAME` asks for one";
+    let head = ["WITH", "STATUS", "ASKED BY", "CHANGED", "SAYS"];
+    output.list(&serde_json::json!({ "connections": connections }), empty, &head, rows)
 }

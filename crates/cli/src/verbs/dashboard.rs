@@ -2,9 +2,6 @@
 
 use std::process::Stdio;
 
-use amb_client::Client;
-use amb_core::OfficeError;
-
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,12 +19,9 @@ pub(crate) struct DashboardCommand {
 
 impl DashboardCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let Some(server) = &office.server else {
-            office.root()?;
-            let detail = "a directory has no dashboard; `amb up` starts an office that has, or --server URL names one";
-            return Err(OfficeError::unsupported(detail).into());
-        };
-        let link = Client::open(server.clone(), office.key_of_speaker(server).await?).await?.dashboard_link().await?;
+        let server = office
+            .server_or("a directory has no dashboard; `amb up` starts an office that has, or --server URL names one")?;
+        let link = office.client(server).await?.dashboard_link().await?;
         output.result(&link, &link.url)?;
         output.note("it works once, within five minutes");
         if !self.no_open && output.for_person {

@@ -40,7 +40,7 @@ impl ExportCommand {
             let detail = "mail in a directory is files already: copy them; --server URL exports from a server";
             return Err(Failure::Office(OfficeError::unsupported(detail)));
         };
-        let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
+        let mailbox = office.client(server).await?;
         let Some(file) = &self.output else {
             let out = io::stdout().lock();
             self.write(&mailbox, BufWriter::new(out), &mut Progress::new(output.json)).await?;

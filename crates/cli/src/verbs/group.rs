@@ -1,8 +1,7 @@
 //! `amb group`: agents of a network office that get messages together.
 
-use amb_client::Client;
+use amb_core::AgentName;
 use amb_core::doc::{Group as GroupDocument, GroupMember};
-use amb_core::{AgentName, OfficeError};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -61,13 +60,8 @@ enum GroupVerb {
 
 impl GroupCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let Some(server) = &office.server else {
-            // Where there is no office at all, that is what to say.
-            office.root()?;
-            let detail = "a directory has no groups; --server URL names an office that has";
-            return Err(OfficeError::unsupported(detail).into());
-        };
-        let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
+        let server = office.server_or("a directory has no groups; --server URL names an office that has")?;
+        let mailbox = office.client(server).await?;
         let groups = match self.verb {
             GroupVerb::List => {
                 let groups = mailbox.groups().await?;

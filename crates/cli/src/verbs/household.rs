@@ -60,16 +60,7 @@ enum HouseholdVerb {
 
 /// The server of the household.
 fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
-    if office.server.is_none() {
-        // Returns that error where there is no office at all.
-        office.root()?;
-    }
-    office.server.as_ref().ok_or_else(|| {
-        OfficeError::unsupported(
-            "a directory has no household: its agents all write to each other, as far as allow_from goes",
-        )
-        .into()
-    })
+    office.server_or("a directory has no household: its agents all write to each other, as far as allow_from goes")
 }
 
 /// The mailbox of the named agent; else the person's, claimed on first use; else of the only agent there is.
@@ -172,13 +163,6 @@ fn list(household: &Document, output: Output) -> Result<(), Failure> {
 }
 
 fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
-    if output.json {
-        return Ok(output.document(found)?);
-    }
-    if found.sessions.is_empty() {
-        output.note("your agents have said nothing yet");
-        return Ok(());
-    }
     let short = Short::of(found.sessions.iter().map(|session| session.session_id.as_str()), output.for_person);
     let rows = found.sessions.iter().map(|session| {
         let names: Vec<&str> = session.between.iter().map(AgentName::as_str).collect();
@@ -187,7 +171,8 @@ fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
         let (id, last) = (short.show(session.session_id.as_str()), ago(session.last_message_at));
         vec![id, with, preview(&session.subject, 40), session.unread.to_string(), last, state]
     });
-    Ok(output.table(&["SESSION", "BETWEEN", "SUBJECT", "UNREAD", "LAST", ""], rows)?)
+    let head = ["SESSION", "BETWEEN", "SUBJECT", "UNREAD", "LAST", ""];
+    output.list(found, "your agents have said nothing yet", &head, rows)
 }
 
 /// Let agents of another machine into your household
@@ -216,17 +201,12 @@ impl InviteCommand {
             visible(&machine.label),
             machine.id
         ));
-        if is_loopback(server) {
+        if server.is_loopback() {
             output
                 .note(format!("{server} is reached from this machine alone: let it listen elsewhere, or use a tunnel"));
         }
         Ok(())
     }
-}
-
-fn is_loopback(server: &ServerUrl) -> bool {
-    let text = server.to_string();
-    ["//127.", "//localhost", "//[::1]"].iter().any(|host| text.contains(host))
 }
 
 /// Join a household from this machine, with the token that `amb invite` printed

@@ -82,7 +82,7 @@ impl InitCommand {
             InitClient::Nanobot => nanobot::section(config.text()).map_err(usage)?,
             _ => None,
         };
-        // What nanobot's configuration says already need not be given again.
+        // Arguments may be left out where nanobot's configuration has them.
         let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
         let (name, is_said) = self.speaker(office, &config).await?;
         let account = self.account(office, name.clone())?;
@@ -218,7 +218,7 @@ impl InitCommand {
     }
 
     /// The agent that was named, or the one whose key the environment has, or the one that the client speaks for already; else
-    /// one with the client's name. Whether somebody said it.
+    /// one with the client's name. Also returns whether it was given.
     async fn speaker(&self, office: &OfficeArgs, config: &ConfigFile) -> Result<(AgentName, bool), Failure> {
         if let Some(name) = &office.me {
             return Ok((name.clone(), true));
@@ -459,16 +459,13 @@ pub(crate) fn places() -> Result<Places, Failure> {
         codex_home: variable("CODEX_HOME"),
         openclaw_config: variable("OPENCLAW_CONFIG_PATH")
             .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
-        config_home: match variable("XDG_CONFIG_HOME").filter(|path| path.is_absolute()) {
-            Some(path) => path,
-            None => home::user()?.join(".config"),
-        },
+        config_home: home::config_home()?,
         copilot_home: variable("COPILOT_HOME"),
     })
 }
 
-/// Whether a program of this name would be found.
-fn is_on_path(program: &str) -> bool {
+/// Whether a program of this name is on the `PATH`.
+pub(crate) fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

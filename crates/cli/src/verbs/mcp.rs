@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::nats::{EnvelopeArgs, NatsArgs};
 use crate::output::Output;
 use crate::verbs::peers::Delegates;
-use crate::verbs::watch::interrupted;
+use crate::verbs::watch::shutdown;
 use crate::waking::WakeArgs;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
@@ -89,11 +89,6 @@ impl McpCommand {
         };
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         output.say(format!("listening on http://{}/mcp", listener.local_addr()?))?;
-        let shutdown = async {
-            if let Err(error) = interrupted().await {
-                tracing::error!(%error, "cannot listen for signals; stopping");
-            }
-        };
-        Ok(serve_http(listener, mailbox, options, shutdown).await.context("the listener")?)
+        Ok(serve_http(listener, mailbox, options, shutdown()).await.context("the listener")?)
     }
 }

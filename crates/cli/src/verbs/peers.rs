@@ -93,19 +93,11 @@ impl PeersCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let live = self.nats.connect().await?;
         let list = list_peers(&self.delegates.context(&live, office.speaker()?));
-        if output.json {
-            return Ok(output.document(&list)?);
-        }
-        if list.peers.is_empty() {
-            output.note(list.note.unwrap_or("nobody runs now"));
-            return Ok(());
-        }
-        let rows = list.peers.into_iter().map(|peer| {
+        let rows = list.peers.iter().map(|peer| {
             let reachable = if peer.reachable { "yes" } else { "no" };
             vec![peer.agent_id.to_string(), reachable.into(), preview(&peer.description, 60)]
         });
-        output.table(&["NAME", "REACHABLE", "DESCRIPTION"], rows)?;
-        Ok(())
+        output.list(&list, list.note.unwrap_or("nobody runs now"), &["NAME", "REACHABLE", "DESCRIPTION"], rows)
     }
 }
 

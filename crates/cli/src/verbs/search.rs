@@ -6,8 +6,7 @@ use amb_core::{AgentName, Timestamp};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids::Short;
-use crate::output::Output;
-use crate::output::{ago, preview};
+use crate::output::{Output, ago, preview};
 
 /// Search your own mail
 #[derive(Debug, clap::Args)]
@@ -38,19 +37,12 @@ impl SearchCommand {
         let SearchCommand { text, from, subject, after, before, limit } = self;
         let query = SearchQuery { text, from, subject, after, before, limit: Some(limit) };
         let hits = office.open().await?.search(query).await?;
-        if output.json {
-            return Ok(output.document(&serde_json::json!({ "hits": hits }))?);
-        }
-        if hits.is_empty() {
-            output.note("nothing found");
-            return Ok(());
-        }
         let short = Short::of(hits.iter().map(|hit| hit.session_id.as_str()), output.for_person);
         let rows = hits.iter().map(|hit| {
             let (session, from) = (short.show(hit.session_id.as_str()), hit.sender_name.to_string());
             vec![session, from, ago(hit.created_at), preview(&hit.subject, 30), preview(&hit.snippet, 60)]
         });
-        output.table(&["SESSION", "FROM", "SENT", "SUBJECT", "TEXT"], rows)?;
-        Ok(())
+        let head = ["SESSION", "FROM", "SENT", "SUBJECT", "TEXT"];
+        output.list(&serde_json::json!({ "hits": hits }), "nothing found", &head, rows)
     }
 }

@@ -136,13 +136,6 @@ async fn name_by_words(mailbox: &dyn Mailbox, tasks: &mut [Work]) {
 }
 
 fn list(tasks: &[Work], output: Output) -> Result<(), Failure> {
-    if output.json {
-        return Ok(output.document(&serde_json::json!({ "tasks": tasks }))?);
-    }
-    if tasks.is_empty() {
-        output.note("no tasks");
-        return Ok(());
-    }
     let short = Short::of(tasks.iter().map(|task| task.id.as_str()), output.for_person);
     let rows = tasks.iter().map(|task| {
         let state = match (&task.canceled_by, task.overdue) {
@@ -163,6 +156,6 @@ fn list(tasks: &[Work], output: Output) -> Result<(), Failure> {
             preview(note, 40),
         ]
     });
-    output.table(&["TASK", "OWNER", "FOR", "STATE", "CHANGED", "SUBJECT", "NOTE"], rows)?;
-    Ok(())
+    let head = ["TASK", "OWNER", "FOR", "STATE", "CHANGED", "SUBJECT", "NOTE"];
+    output.list(&serde_json::json!({ "tasks": tasks }), "no tasks", &head, rows)
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use amb_client::Client;
 use amb_core::doc::Access;
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, limits};
@@ -173,7 +172,7 @@ async fn share(
         SharedAccess::Write => Some(Access::Write),
         SharedAccess::None => None,
     };
-    let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
+    let mailbox = office.client(server).await?;
     mailbox.share_transcript(key, agent, access).await?;
     output.note(match shared {
         SharedAccess::Read => format!("{agent} may read {key}"),

@@ -281,3 +281,10 @@ pub(crate) async fn interrupted() -> std::io::Result<()> {
     interruption()?.await;
     Ok(())
 }
+
+/// The same for servers, which also stop where signals cannot be received.
+pub(crate) async fn shutdown() {
+    if let Err(error) = interrupted().await {
+        tracing::error!(%error, "cannot listen for signals; stopping");
+    }
+}

@@ -11,7 +11,7 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::verbs::init::enlist;
-use crate::verbs::watch::interrupted;
+use crate::verbs::watch::{interrupted, shutdown};
 
 /// Opens the bridge's ledger; returns its path, too.
 pub(super) fn memory(
@@ -68,10 +68,5 @@ pub(super) async fn carry(
     // Printed once the runtime was found to take turns.
     let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
     let options = BridgeOptions { on_ready: Some(on_ready), ..options };
-    let shutdown = async {
-        if let Err(error) = interrupted().await {
-            tracing::error!(%error, "cannot listen for signals; stopping");
-        }
-    };
-    Ok(Bridged::new(mailbox, runtime, ledger, options).run(shutdown).await?)
+    Ok(Bridged::new(mailbox, runtime, ledger, options).run(shutdown()).await?)
 }

@@ -108,13 +108,9 @@ impl Install {
         };
         let usual = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
         let program = std::env::current_exe().context("where this program is")?;
-        let units = match std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from) {
-            Some(path) if path.is_absolute() => path,
-            _ => home::user()?.join(".config"),
-        };
         let manager = self.manager.unwrap_or(usual);
         let place = match manager {
-            Manager::Systemd => units.join(format!("systemd/user/amb-bridge-{chosen}.service")),
+            Manager::Systemd => home::config_home()?.join(format!("systemd/user/amb-bridge-{chosen}.service")),
             Manager::Launchd => home::user()?.join(format!("Library/LaunchAgents/agent-mailbox.bridge.{chosen}.plist")),
         };
         let environment = home::config_dir()?.join(format!("bridge-{chosen}.env"));

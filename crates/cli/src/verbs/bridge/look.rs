@@ -97,14 +97,8 @@ fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, De
 
 pub(super) fn dead(office: &OfficeArgs, state: Option<&Path>, output: Output) -> Result<(), Failure> {
     let all = all_dead(office, state)?;
-    if output.json {
-        return Ok(output.document(&all.iter().map(|(_, dead)| dead).collect::<Vec<_>>())?);
-    }
-    if all.is_empty() {
-        output.note("no mail was given up");
-        return Ok(());
-    }
-    let rows = all.iter().map(|(_, dead)| {
+    let all: Vec<&DeadLetter> = all.iter().map(|(_, dead)| dead).collect();
+    let rows = all.iter().map(|dead| {
         let subject = dead.subject.as_deref().unwrap_or_default();
         vec![
             dead.message_id.to_string(),
@@ -115,7 +109,7 @@ pub(super) fn dead(office: &OfficeArgs, state: Option<&Path>, output: Output) ->
             preview(&dead.reason, 100),
         ]
     });
-    Ok(output.table(&["ID", "FROM", "SUBJECT", "TRIES", "GIVEN UP", "WHY"], rows)?)
+    output.list(&all, "no mail was given up", &["ID", "FROM", "SUBJECT", "TRIES", "GIVEN UP", "WHY"], rows)
 }
 
 pub(super) fn retry(office: &OfficeArgs, state: Option<&Path>, id: &MessageId, output: Output) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use self::file::{BridgeEntry, read};
 use super::state;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::verbs::watch::interrupted;
+use crate::verbs::watch::shutdown;
 
 /// The delays before a bridge that failed is restarted: 1, 2, 4 … 60 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -66,10 +66,8 @@ impl Run {
         }
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(async move {
-            if let Err(error) = interrupted().await {
-                tracing::error!(%error, "cannot listen for signals; stopping");
-            }
-            // All bridges may have ended, so that nobody listens.
+            shutdown().await;
+            // Fails where all bridges have ended.
             let _ = stop.send(true);
         });
         let mut running = JoinSet::new();

@@ -8,7 +8,7 @@ use super::CheckResult;
 use crate::args::OfficeArgs;
 use crate::init::{ConfigValue, InitClient, Scope, Setting, server_at};
 use crate::output::ago;
-use crate::verbs::init::places;
+use crate::verbs::init::{is_on_path, places};
 use crate::verbs::wake::{failures, reach};
 
 /// The default name of the mailbox in a client's configuration.
@@ -58,7 +58,10 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
 /// Whether the program that the client starts exists.
 fn started(client: &str, path: &Path, command: &str) -> CheckResult {
     let is_address = command.contains("://");
-    let found = is_address || is_program(command);
+    let found = match command.contains('/') {
+        true => is_address || Path::new(command).is_file(),
+        false => is_on_path(command),
+    };
     match found {
         true => CheckResult::ok("client", format!("{client}: {} starts {command}", path.display())),
         false => CheckResult::problem(
@@ -67,12 +70,4 @@ fn started(client: &str, path: &Path, command: &str) -> CheckResult {
             format!("`amb init {client}` writes it anew with where amb is now"),
         ),
     }
-}
-
-fn is_program(command: &str) -> bool {
-    if command.contains('/') {
-        return Path::new(command).is_file();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(command).is_file())
 }
