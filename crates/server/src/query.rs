@@ -86,6 +86,11 @@ pub(crate) fn path_name(text: &str) -> Result<AgentName, Problem> {
     AgentName::parse_plain(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
 }
 
+/// The limit of a page where a request has none.
+pub(crate) fn default_limit<const N: u32>() -> u32 {
+    N
+}
+
 /// Refuses a number outside of the range.
 pub(crate) fn check_range<N: PartialOrd + Display>(
     field: &str,

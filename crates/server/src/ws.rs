@@ -65,19 +65,13 @@ impl SocketOptions {
 /// within five seconds. Every entry is one text message, as in `GET /events`; receipts only where `since` was given.
 /// `{"type":"ping"}` is answered with `{"type":"pong"}`. Closed with 4000 (no key in time), 4001 (wrong key), 1013 (too slow: come back with `since`),
 /// 1001 (the office closes), 1011 (no answer to pings), 1009 (a message of more than 16 KiB), 1002 or 1007 (no WebSocket frame, no UTF-8).
-#[utoipa::path(
-    get,
-    path = "/ws",
-    tag = "events",
-    security(()),
-    params(WsQuery),
+#[utoipa::path(get, path = "/ws", tag = "events", security(()), params(WsQuery),
     responses(
         (status = 101, description = "A WebSocket"),
         (status = 422, description = "`since` is no number"),
         (status = 426, description = "Not a WebSocket handshake"),
         (status = 503, description = "The database does not answer, so it is not known whose key it is"),
-    )
-)]
+    ))]
 pub(crate) async fn ws(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,

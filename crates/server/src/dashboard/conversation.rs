@@ -165,16 +165,14 @@ pub(super) async fn conversation(
         app.store.members(household, now)
     )?;
     read_by_person(&app, &visitor, &talk, now).await?;
-    let (talk, mut write_to) = (talk, None);
     let me = &visitor.viewer.agent.name;
     let members: HashSet<AgentName> = members.into_iter().map(|member| member.name).collect();
     let in_it = talk.members.contains(me);
-    if query.before.is_none() && talk.ended_by.is_none() {
-        write_to = Some(match &talk.group {
-            Some(group) if in_it => vec![group.clone()],
-            _ => talk.members.iter().filter(|name| *name != me).map(ToString::to_string).collect(),
-        });
-    }
+    let is_writable = query.before.is_none() && talk.ended_by.is_none();
+    let write_to: Option<Vec<String>> = is_writable.then(|| match &talk.group {
+        Some(group) if in_it => vec![group.clone()],
+        _ => talk.members.iter().filter(|name| *name != me).map(ToString::to_string).collect(),
+    });
     let at = format!("/dashboard/conversations/{}", talk.id);
     let oldest = talk.messages.first().map(|mail| mail.message.id.clone());
     let older = oldest.filter(|_| talk.older).map(|id| format!("{at}?before={id}"));

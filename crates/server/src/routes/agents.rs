@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, check_range, path_name};
+use crate::query::{Params, Segment, check_range, default_limit, path_name};
 use crate::reply::{OkJson, fitting};
 
 /// Most agents in one page.
@@ -24,13 +24,9 @@ pub(crate) struct AgentsQuery {
     #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     after: Option<AgentName>,
     /// At most this many.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<500>")]
     #[param(default = 500, minimum = 1, maximum = 1000)]
     limit: u32,
-}
-
-fn default_limit() -> u32 {
-    500
 }
 
 /// Everybody the caller may know of

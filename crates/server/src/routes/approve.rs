@@ -25,11 +25,7 @@ pub(crate) struct ApproveBody {
 const MAX_CODE_CHARS: usize = 64;
 
 /// Approves a request by its code
-#[utoipa::path(
-    post,
-    path = "/connections/approve",
-    tag = "connections",
-    params(IdempotencyKey),
+#[utoipa::path(post, path = "/connections/approve", tag = "connections", params(IdempotencyKey),
     request_body = ApproveBody,
     responses(
         (status = 200, description = "Connected", body = Connected),
@@ -37,8 +33,7 @@ const MAX_CODE_CHARS: usize = 64;
         (status = 404, description = "No request with this code waits for the caller"),
         (status = 409, description = "The idempotency key was used for something else"),
         (status = 410, description = "The code's time is over; ask for a new request"),
-    )
-)]
+    ))]
 pub(crate) async fn approve(
     State(app): State<App>,
     Caller(caller): Caller,

@@ -56,13 +56,8 @@ fn default_limit() -> usize {
 /// What happened to the caller after a cursor
 ///
 /// A wait ends with 401 when the caller's key does.
-#[utoipa::path(
-    get,
-    path = "/events",
-    tag = "events",
-    params(EventsQuery),
-    responses((status = 200, description = "A page of the log; empty when nothing happened in time", body = EventPage))
-)]
+#[utoipa::path(get, path = "/events", tag = "events", params(EventsQuery),
+    responses((status = 200, description = "A page of the log; empty when nothing happened in time", body = EventPage)))]
 pub(crate) async fn events(
     State(app): State<App>,
     CallerWithKey(caller, key): CallerWithKey,

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, check_range, parse_id, parse_optional_id};
+use crate::query::{Params, Segment, check_range, default_limit, parse_id, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// Which page.
@@ -21,7 +21,7 @@ use crate::response_cache::CachedRequest;
 #[into_params(parameter_in = Query)]
 pub(crate) struct HistoryQuery {
     /// How many messages.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<{ DEFAULT_HISTORY }>")]
     #[param(default = 3, minimum = 1, maximum = 50)]
     limit: u32,
     /// Only messages before this one: the last of the page before.
@@ -29,24 +29,16 @@ pub(crate) struct HistoryQuery {
     before: Option<String>,
 }
 
-fn default_limit() -> u32 {
-    DEFAULT_HISTORY
-}
-
 /// A page of a session
 ///
 /// Messages come newest first, and those that came to the caller are marked as read.
-#[utoipa::path(
-    get,
-    path = "/sessions/{session_id}/history",
-    tag = "messages",
+#[utoipa::path(get, path = "/sessions/{session_id}/history", tag = "messages",
     params(("session_id" = Uuid, Path, description = "Which thread"), HistoryQuery),
     responses(
         (status = 200, description = "The page", body = History),
         (status = 403, description = "The caller is not in this thread"),
         (status = 404, description = "No such thread, or `before` is not in it"),
-    )
-)]
+    ))]
 pub(crate) async fn history(
     State(app): State<App>,
     Caller(caller): Caller,

@@ -49,17 +49,12 @@ pub(crate) struct HouseholdEventsQuery {
 ///
 /// For the household's person: what was sent to each member, and what else each is told. Marks nothing as delivered or read. A
 /// wait ends with 401 when the caller's key does.
-#[utoipa::path(
-    get,
-    path = "/household/events",
-    operation_id = "household_events",
-    tag = "household",
+#[utoipa::path(get, path = "/household/events", operation_id = "household_events", tag = "household",
     params(HouseholdEventsQuery),
     responses(
         (status = 200, description = "A page; empty when nothing happened in time", body = HouseholdEvents),
         (status = 403, description = "The caller is not the person of a household"),
-    )
-)]
+    ))]
 pub(crate) async fn events(
     State(app): State<App>,
     CallerWithKey(caller, key): CallerWithKey,

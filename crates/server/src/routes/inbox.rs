@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, boolean, check_range, parse_optional_id};
+use crate::query::{Params, boolean, check_range, default_limit, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// What to show.
@@ -25,7 +25,7 @@ pub(crate) struct InboxQuery {
     #[param(default = false)]
     unread_only: bool,
     /// At most this many sessions.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<{ MAX_INBOX_SESSIONS }>")]
     #[param(default = 500, minimum = 1, maximum = 500)]
     limit: u32,
     /// Only sessions after this one: the `next` of the page before.
@@ -33,24 +33,15 @@ pub(crate) struct InboxQuery {
     before: Option<String>,
 }
 
-fn default_limit() -> u32 {
-    MAX_INBOX_SESSIONS
-}
-
 /// The caller's sessions and who wants to connect
 ///
 /// Sessions come newest first, each with its last three messages; what is long in those is cut, and `truncated` says so. A
 /// page has at most 4 MiB; where there are more sessions, `next` is what to give as `before`. Nothing is marked as read.
-#[utoipa::path(
-    get,
-    path = "/inbox",
-    tag = "messages",
-    params(InboxQuery),
+#[utoipa::path(get, path = "/inbox", tag = "messages", params(InboxQuery),
     responses(
         (status = 200, description = "The inbox", body = Inbox),
         (status = 404, description = "`before` is no thread of the caller's"),
-    )
-)]
+    ))]
 pub(crate) async fn inbox(
     State(app): State<App>,
     Caller(caller): Caller,

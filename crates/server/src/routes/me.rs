@@ -1,7 +1,7 @@
 //! `/agents/me`: the caller as it sees itself.
 
 use amb_core::doc::Profile;
-use amb_core::limits::{MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
+use amb_core::limits::MAX_DESCRIPTION_CHARS;
 use amb_core::{AllowFrom, Card, Timestamp};
 use amb_store::ProfilePatch;
 use axum::extract::State;
@@ -59,12 +59,8 @@ pub(crate) async fn patch(
 impl PatchBody {
     fn parse(self) -> Result<ProfilePatch, Problem> {
         text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
-        for Capability(word) in self.capabilities.iter().flatten() {
-            text::check("body.capabilities", word, MAX_CAPABILITY_CHARS)?;
-        }
-        let capabilities: Option<Vec<String>> =
-            self.capabilities.map(|words| words.into_iter().map(|Capability(word)| word).collect());
-        // A whole card has the rules; what is not changed cannot break them.
+        let capabilities = self.capabilities.map(Capability::parse_all).transpose()?;
+        // Checked as a whole card; defaults in place of what is not changed break no rule.
         let card = Card {
             capabilities: capabilities.clone().unwrap_or_default(),
             allow_from: self.allow_from.clone().unwrap_or_default(),

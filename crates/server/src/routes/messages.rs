@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, check_range, parse_id, parse_optional_id, place};
+use crate::query::{Params, Segment, boolean, check_range, default_limit, parse_id, parse_optional_id, place};
 use crate::reply::OkJson;
 
 /// Most messages in one page.
@@ -43,13 +43,9 @@ pub(crate) struct MessagesQuery {
     #[param(minimum = 0)]
     before: Option<u64>,
     /// At most this many.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<20>")]
     #[param(default = 20, minimum = 1, maximum = 100)]
     limit: u32,
-}
-
-fn default_limit() -> u32 {
-    20
 }
 
 /// Messages that came to the caller, newest first

@@ -65,22 +65,25 @@ pub(crate) struct RegisterBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(min_length = 1, max_length = 100, pattern = "^[^\\x00]*$")]
-pub(crate) struct Capability(pub(crate) String);
+pub(crate) struct Capability(String);
+
+impl Capability {
+    /// Checks the capabilities of a card.
+    pub(super) fn parse_all(words: Vec<Self>) -> Result<Vec<String>, Problem> {
+        let words: Vec<String> = words.into_iter().map(|Self(word)| word).collect();
+        words.iter().try_for_each(|word| text::check("body.capabilities", word, MAX_CAPABILITY_CHARS))?;
+        Ok(words)
+    }
+}
 
 /// A new agent and its key
-#[utoipa::path(
-    post,
-    path = "/agents/register",
-    tag = "agents",
-    security(()),
-    request_body = RegisterBody,
+#[utoipa::path(post, path = "/agents/register", tag = "agents", security(()), request_body = RegisterBody,
     responses(
         (status = 201, description = "Registered", body = Registered),
         (status = 401, description = "The household's token is not known here, or was revoked; nobody was registered"),
         (status = 403, description = "Registration is closed here, or needs a token"),
         (status = 409, description = "The name is taken"),
-    )
-)]
+    ))]
 pub(crate) async fn register(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
@@ -118,12 +121,9 @@ impl RegisterBody {
             AgentName::parse_for_server(&self.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
         text::check_some("body.owner_contact", self.owner_contact.as_ref(), MAX_OWNER_CONTACT_CHARS)?;
         text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
-        for Capability(word) in self.capabilities.iter().flatten() {
-            text::check("body.capabilities", word, MAX_CAPABILITY_CHARS)?;
-        }
         let card = Card {
             description: self.description.unwrap_or_default(),
-            capabilities: self.capabilities.unwrap_or_default().into_iter().map(|Capability(word)| word).collect(),
+            capabilities: Capability::parse_all(self.capabilities.unwrap_or_default())?,
             allow_from: self.allow_from.unwrap_or_default(),
             max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(DEFAULT_MAX_CONCURRENT_TASKS),
         };

@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, check_range};
+use crate::query::{Params, check_range, default_limit};
 use crate::reply::{OkJson, fitting};
 use crate::text;
 
@@ -39,13 +39,9 @@ pub(crate) struct SearchParams {
     /// Only before this moment.
     before: Option<Timestamp>,
     /// At most this many.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<20>")]
     #[param(default = 20, minimum = 1, maximum = 100)]
     limit: u32,
-}
-
-fn default_limit() -> u32 {
-    20
 }
 
 /// Looks through the caller's own mail, newest first

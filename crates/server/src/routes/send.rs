@@ -108,10 +108,7 @@ pub(crate) struct MessageFields {
 /// Sends a message
 ///
 /// When this answers 201 the message is durable. With an `Idempotency-Key`, a repeat answers the first result.
-#[utoipa::path(
-    post,
-    path = "/messages/send",
-    tag = "messages",
+#[utoipa::path(post, path = "/messages/send", tag = "messages",
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "A repeat with the same key and body answers the first result and sends nothing")),
     request_body = SendBody,
@@ -121,8 +118,7 @@ pub(crate) struct MessageFields {
         (status = 404, description = "No such session or message"),
         (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
         (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),
-    )
-)]
+    ))]
 pub(crate) async fn send(
     State(app): State<App>,
     Caller(caller): Caller,

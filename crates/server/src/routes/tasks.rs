@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::idempotency::IdempotencyKey;
 use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, check_range, optional_boolean, parse_id};
+use crate::query::{Params, Segment, boolean, check_range, default_limit, optional_boolean, parse_id};
 use crate::reply::{OkJson, fitting};
 use crate::text;
 
@@ -35,13 +35,9 @@ pub(crate) struct TasksQuery {
     #[param(default = false)]
     open: bool,
     /// At most this many.
-    #[serde(default = "default_limit")]
+    #[serde(default = "default_limit::<100>")]
     #[param(default = 100, minimum = 1, maximum = 500)]
     limit: u32,
-}
-
-fn default_limit() -> u32 {
-    100
 }
 
 /// Tasks that the caller gave or was given, newest first
