@@ -190,7 +190,7 @@ macro_rules! store_conformance {
             log: [
                 entries_are_numbered_from_one_without_gaps,
                 a_reader_goes_on_at_any_cursor,
-                the_news_of_a_verb_are_the_entries_of_the_log,
+                the_entries_that_a_verb_returns_are_those_of_the_log,
                 pruning_removes_old_events_and_never_mail,
                 numbers_are_not_given_twice_after_pruning,
                 a_listener_that_fell_behind_or_whose_key_ended_is_found,
@@ -205,7 +205,7 @@ macro_rules! store_conformance {
                 approvals_at_once_make_one_connection,
                 a_key_used_at_once_sends_one_message,
                 sends_at_once_are_numbered_without_gaps,
-                letters_that_overtake_each_other_do_not_go_back_in_time,
+                messages_that_overtake_each_other_do_not_go_back_in_time,
                 times_within_a_session_do_not_go_back_however_mail_comes,
                 a_log_has_no_gap_for_who_reads_it_while_mail_comes,
                 what_is_shown_is_the_same_while_its_version_is,

@@ -25,10 +25,10 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: Tes
     assert_eq!(waiting.created_at, at(1));
     assert!(store.inbox(&alice, false, at(2)).await.unwrap().pending_connections.is_empty());
 
-    let told = store.events(bob.key, 0, 10).await.unwrap();
-    assert_eq!(asked.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
-    let Event::ConnectionRequest { from_agent, verification_code, message, .. } = &told[0].event else {
-        panic!("{told:?}")
+    let log = store.events(bob.key, 0, 10).await.unwrap();
+    assert_eq!(asked.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), log.iter().collect::<Vec<_>>());
+    let Event::ConnectionRequest { from_agent, verification_code, message, .. } = &log[0].event else {
+        panic!("{log:?}")
     };
     assert_eq!(
         (from_agent, verification_code, message.as_deref()),
@@ -39,10 +39,10 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: Tes
     assert_eq!(approved.answer.status, ConnectionStatus::Active);
     assert_eq!(approved.answer.connected_agent_name, alice.name);
     assert_eq!(approved.answer.connection_id, asked.answer.connection_id);
-    let told = store.events(alice.key, 0, 10).await.unwrap();
+    let log = store.events(alice.key, 0, 10).await.unwrap();
     assert!(
-        matches!(&told[..], [entry] if matches!(&entry.event, Event::ConnectionApproved { connected_agent, .. } if *connected_agent == bob.name)),
-        "{told:?}"
+        matches!(&log[..], [entry] if matches!(&entry.event, Event::ConnectionApproved { connected_agent, .. } if *connected_agent == bob.name)),
+        "{log:?}"
     );
     assert!(store.inbox(&bob, false, at(4)).await.unwrap().pending_connections.is_empty());
     store.say(&alice, &bob, "Plan", "hello").await;
@@ -104,8 +104,8 @@ pub async fn a_private_code_reaches_neither_inbox_nor_event(store: TestStore) {
     let asked = store.request_connection(&alice, ask, at(1)).await.unwrap();
     let inbox = store.inbox(&bob, false, at(2)).await.unwrap();
     assert_eq!(inbox.pending_connections[0].verification_code, None);
-    let told = format!("{:?}{:?}", store.events(bob.key, 0, 10).await.unwrap(), asked.entries);
-    assert!(!told.contains(&asked.answer.verification_code), "{told}");
+    let log = format!("{:?}{:?}", store.events(bob.key, 0, 10).await.unwrap(), asked.entries);
+    assert!(!log.contains(&asked.answer.verification_code), "{log}");
     store.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
 }
 
@@ -119,10 +119,10 @@ pub async fn an_expired_request_is_gone_and_in_nobodys_way(store: TestStore) {
     let second = store.request_connection(&alice, ask(20), at(11)).await.unwrap().answer;
     assert_ne!(first.connection_id, second.connection_id);
     assert_eq!(store.inbox(&bob, false, at(12)).await.unwrap().pending_connections.len(), 1);
-    let told = store.events(alice.key, 0, 10).await.unwrap();
+    let log = store.events(alice.key, 0, 10).await.unwrap();
     assert!(
-        matches!(&told[..], [entry] if matches!(&entry.event, Event::ConnectionChanged { status: ConnectionStatus::Expired, .. })),
-        "{told:?}"
+        matches!(&log[..], [entry] if matches!(&entry.event, Event::ConnectionChanged { status: ConnectionStatus::Expired, .. })),
+        "{log:?}"
     );
     store.approve_connection(&bob, &second.verification_code, at(12)).await.unwrap();
 }

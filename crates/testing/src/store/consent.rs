@@ -33,9 +33,9 @@ pub async fn a_rejected_request_is_over_and_may_be_made_again(store: TestStore) 
     assert_eq!(rejected.answer.connection_id, asked.connection_id);
     assert!(store.pending_connections(&bob, at(3)).await.unwrap().is_empty());
     assert_eq!(code(store.approve_connection(&bob, &asked.verification_code, at(3)).await), Code::NotFound);
-    let told = store.events(alice.key, 0, 10).await.unwrap();
-    assert_eq!(changes(&told), [ConnectionStatus::Rejected]);
-    assert_eq!(rejected.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
+    let log = store.events(alice.key, 0, 10).await.unwrap();
+    assert_eq!(changes(&log), [ConnectionStatus::Rejected]);
+    assert_eq!(rejected.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), log.iter().collect::<Vec<_>>());
     assert_eq!(code(store.change_connection(&bob, &alice.name, ConnectionChange::Reject, at(4)).await), Code::NotFound);
     ask(&store, &alice, &bob).await;
     assert_eq!(status(&store, &alice, &bob).await, Some(ConnectionStatus::Pending));
@@ -100,8 +100,8 @@ pub async fn requests_run_out_by_themselves_and_tell_who_asked(store: TestStore)
     let rest = store.expire_connections(at(99)).await.unwrap();
     assert_eq!((rest.answer, rest.entries.len()), (1, 1));
     assert_eq!(store.expire_connections(at(99)).await.unwrap().answer, 0);
-    let told = store.events(alice.key, 0, 10).await.unwrap();
-    assert_eq!(changes(&told), [ConnectionStatus::Expired, ConnectionStatus::Expired]);
+    let log = store.events(alice.key, 0, 10).await.unwrap();
+    assert_eq!(changes(&log), [ConnectionStatus::Expired, ConnectionStatus::Expired]);
     let links = store.connections(&alice).await.unwrap();
     assert_eq!(links.iter().filter(|link| link.status == ConnectionStatus::Pending).count(), 1);
     assert_eq!(links.len(), 3);

@@ -151,9 +151,9 @@ pub async fn a_deleted_agent_leaves_others_history_readable(store: TestStore) {
     let gone = store.delete_agent(&alice, hash_of("alice"), at(5)).await.unwrap();
     assert_eq!(store.agent_by_key_hash(KeyHash::of(&key_of("alice")), at(6)).await.unwrap(), None);
     assert_eq!(store.agent_by_name(&alice.name).await.unwrap(), None);
-    let told = store.events(bob.key, head, 10).await.unwrap();
-    assert_eq!(gone.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
-    assert_eq!(told.len(), 1);
+    let log = store.events(bob.key, head, 10).await.unwrap();
+    assert_eq!(gone.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), log.iter().collect::<Vec<_>>());
+    assert_eq!(log.len(), 1);
     let history = store.history(&bob, &session, HistoryPage::default(), at(7)).await.unwrap().answer;
     assert_eq!(history.messages[0].sender_name, alice.name);
     assert_eq!(store.inbox(&bob, false, at(7)).await.unwrap().sessions[0].other_agent_name, alice.name);

@@ -28,9 +28,9 @@ pub async fn a_groups_mail_reaches_every_other_member_once(store: TestStore) {
         assert_eq!((session.group.as_deref(), session.unread_count), (Some("crew"), 1));
         assert_eq!(session.session_id, sent.answer.session_id);
         let head = store.event_head(member.key).await.unwrap();
-        let told = store.events(member.key, head - 1, 1).await.unwrap();
+        let log = store.events(member.key, head - 1, 1).await.unwrap();
         assert_eq!(
-            told,
+            log,
             sent.entries.iter().filter(|one| one.agent == member.key).map(|one| one.entry.clone()).collect::<Vec<_>>()
         );
     }
@@ -111,8 +111,8 @@ pub async fn one_draft_to_many_reaches_all_or_none(store: TestStore) {
     assert_ne!(sent.answer[0].session_id, sent.answer[1].session_id);
     for (n, agent) in [&bob, &carol].into_iter().enumerate() {
         let head = store.event_head(agent.key).await.unwrap();
-        let told = store.events(agent.key, head - 1, 1).await.unwrap();
-        assert!(matches!(&told[0].event, Event::NewMessage(event) if event.content == "to all"));
+        let log = store.events(agent.key, head - 1, 1).await.unwrap();
+        assert!(matches!(&log[0].event, Event::NewMessage(event) if event.content == "to all"));
         assert_eq!(store.message(&alice, &sent.answer[n].message_id).await.unwrap().receipts.len(), 1);
     }
 }

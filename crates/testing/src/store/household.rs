@@ -66,9 +66,9 @@ pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(st
         assert!(!store.may_send(from, &stranger).await);
         assert!(!store.may_send(&stranger, to).await);
     }
-    let told = changes(store.events(ann.key, 0, 100).await.unwrap());
+    let log = changes(store.events(ann.key, 0, 100).await.unwrap());
     let joined = |name: &str| (name.to_owned(), HouseholdChange::Joined, None);
-    assert_eq!(told, [joined("coder"), joined("writer")]);
+    assert_eq!(log, [joined("coder"), joined("writer")]);
     assert!(changes(store.events(coder.key, 0, 100).await.unwrap()).is_empty(), "the person alone is told");
     assert_eq!(
         code(store.request_connection(&coder, Ask::new(writer.name.clone(), None), at(2)).await),
@@ -165,8 +165,8 @@ pub async fn an_agent_that_is_registered_joins_later(store: TestStore) {
         store.join_household(&late, KeyHash::of(&laptop), at(2)).await.unwrap();
     }
     assert!(store.may_send(&late, &early).await && store.may_send(&early, &late).await);
-    let told = changes(store.events(ann.key, 0, 100).await.unwrap());
-    assert_eq!(told.iter().filter(|(who, change, _)| who == "late" && *change == HouseholdChange::Joined).count(), 1);
+    let log = changes(store.events(ann.key, 0, 100).await.unwrap());
+    assert_eq!(log.iter().filter(|(who, change, _)| who == "late" && *change == HouseholdChange::Joined).count(), 1);
     let seen = store.household(&late, at(3)).await.unwrap();
     let member = seen.members.iter().find(|member| member.name == late.name).unwrap();
     assert!(!member.person && member.machine == Some(machine));
@@ -203,8 +203,8 @@ pub async fn a_revoked_machine_is_out_at_once(store: TestStore) {
         assert!(!store.may_send(from, to).await, "{} to {}", from.name, to.name);
     }
     assert!(store.may_send(&coder, &ann).await && store.may_send(&friend, &here).await);
-    let told = changes(store.events(here.key, heads[0], 100).await.unwrap());
-    assert_eq!(told, [("here".to_owned(), HouseholdChange::Left, Some("ann".to_owned()))]);
+    let log = changes(store.events(here.key, heads[0], 100).await.unwrap());
+    assert_eq!(log, [("here".to_owned(), HouseholdChange::Left, Some("ann".to_owned()))]);
     let state = |agent: Agent, id| {
         let store = store.clone();
         async move { store.task(&agent, &id).await.unwrap() }
@@ -284,8 +284,8 @@ pub async fn members_leave_and_are_removed(store: TestStore) {
     let head = store.event_head(ann.key).await.unwrap();
     store.leave_household(&coder, &coder.name, at(2)).await.unwrap();
     store.leave_household(&ann, &name("WRITER"), at(2)).await.unwrap();
-    let told = changes(store.events(ann.key, head, 100).await.unwrap());
-    assert_eq!(told, [("coder".to_owned(), HouseholdChange::Left, None)], "what one did oneself is no news");
+    let log = changes(store.events(ann.key, head, 100).await.unwrap());
+    assert_eq!(log, [("coder".to_owned(), HouseholdChange::Left, None)], "what one did oneself is no news");
     assert!(!store.may_send(&coder, &ann).await && !store.may_send(&ann, &writer).await);
     assert_eq!(code(store.leave_household(&coder, &coder.name, at(3)).await), Code::NotFound);
     // As a stranger it connects by a code.

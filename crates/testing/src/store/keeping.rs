@@ -248,9 +248,9 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(store: TestStore) {
     store.texts(&bob, &session, 10).await;
     assert_eq!(remove_read_mail(&store, 99).await, 2);
     assert_eq!(store.texts(&alice, &session, 10).await, ["word4"]);
-    let told = store.events(bob.key, 0, 50).await.unwrap();
+    let log = store.events(bob.key, 0, 50).await.unwrap();
     let head = store.event_head(bob.key).await.unwrap();
-    assert_eq!(told.last().unwrap().cursor.as_number(), Some(head));
+    assert_eq!(log.last().unwrap().cursor.as_number(), Some(head));
     let next = store.say(&alice, &bob, "Plan", "word5").await.entries.remove(0);
     assert_eq!(next.entry.cursor.as_number(), Some(head + 1));
     assert_eq!(store.texts(&bob, &session, 10).await, ["word5", "word4"]);

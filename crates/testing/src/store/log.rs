@@ -11,10 +11,10 @@ pub async fn entries_are_numbered_from_one_without_gaps(store: TestStore) {
     for n in 0..10 {
         store.say(&alice, &bob, if n % 2 == 0 { "a" } else { "b" }, &n.to_string()).await;
     }
-    let told = store.events(bob.key, 0, 100).await.unwrap();
-    let numbers: Vec<_> = told.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
+    let log = store.events(bob.key, 0, 100).await.unwrap();
+    let numbers: Vec<_> = log.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
     assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
-    let texts: Vec<_> = told
+    let texts: Vec<_> = log
         .iter()
         .filter_map(|entry| match &entry.event {
             Event::NewMessage(message) => Some(message.content.clone()),
@@ -45,7 +45,7 @@ pub async fn a_reader_goes_on_at_any_cursor(store: TestStore) {
     assert_eq!(store.event_head(alice.key).await.unwrap(), 1, "each agent has a log of its own");
 }
 
-pub async fn the_news_of_a_verb_are_the_entries_of_the_log(store: TestStore) {
+pub async fn the_entries_that_a_verb_returns_are_those_of_the_log(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut entries = Vec::new();
     for n in 0..5 {
@@ -66,8 +66,8 @@ pub async fn pruning_removes_old_events_and_never_mail(store: TestStore) {
     let first = store.send(&alice, draft.clone(), at(1)).await.unwrap().answer;
     assert_eq!(store.events(bob.key, 0, 10).await.unwrap().len(), 2);
     while store.prune(at(100)).await.unwrap() > 0 {}
-    let told = store.events(bob.key, 0, 10).await.unwrap();
-    assert!(matches!(&told[..], [entry] if matches!(entry.event, Event::NewMessage(_))), "{told:?}");
+    let log = store.events(bob.key, 0, 10).await.unwrap();
+    assert!(matches!(&log[..], [entry] if matches!(entry.event, Event::NewMessage(_))), "{log:?}");
     assert_eq!(store.texts(&bob, &first.session_id, 10).await, ["kept"]);
     let again = store.send(&alice, draft, at(101)).await.unwrap().answer;
     assert_ne!(again.message_id, first.message_id, "the key was forgotten");
@@ -80,8 +80,8 @@ pub async fn numbers_are_not_given_twice_after_pruning(store: TestStore) {
     assert_eq!(store.events(alice.key, 0, 10).await.unwrap(), []);
     assert_eq!(store.event_head(alice.key).await.unwrap(), 1);
     store.say(&bob, &alice, "Plan", "x").await;
-    let told = store.events(alice.key, 1, 10).await.unwrap();
-    assert_eq!(told[0].cursor.as_number(), Some(2));
+    let log = store.events(alice.key, 1, 10).await.unwrap();
+    assert_eq!(log[0].cursor.as_number(), Some(2));
 }
 
 pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(store: TestStore) {
@@ -130,7 +130,7 @@ pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(store
     assert_eq!(store.resume(carol.key, 9).await.unwrap(), 0, "an empty log has one cursor");
 }
 
-/// Who was told what, in the order of the page: mail by its text, the rest by nothing.
+/// The agents and texts of a page, in its order; an entry that is no message has no text.
 fn said(page: &HouseholdPage) -> Vec<(String, String)> {
     let said = page.events.iter().filter_map(|entry| match &entry.event {
         Event::NewMessage(mail) => Some((entry.agent.to_string(), mail.content.clone())),

@@ -50,8 +50,8 @@ pub async fn a_message_is_in_the_inbox_and_in_the_log(store: TestStore) {
     let own = store.inbox(&alice, false, at(2)).await.unwrap();
     assert_eq!((own.sessions[0].unread_count, &own.sessions[0].other_agent_name), (0, &bob.name));
 
-    let told = store.events(bob.key, 1, 10).await.unwrap();
-    let [entry] = told.as_slice() else { panic!("{told:?}") };
+    let log = store.events(bob.key, 1, 10).await.unwrap();
+    let [entry] = log.as_slice() else { panic!("{log:?}") };
     assert_eq!(sent.entries.len(), 1);
     assert_eq!((sent.entries[0].agent, &sent.entries[0].entry), (bob.key, entry));
     let Event::NewMessage(event) = &entry.event else { panic!("{entry:?}") };
@@ -132,9 +132,9 @@ pub async fn whole_messages_come_back_as_they_were_sent(store: TestStore) {
         ..Draft::text(bob.name.clone(), "Plan", "")
     };
     let sent = store.send(&alice, draft, at(1)).await.unwrap();
-    let told = store.events(bob.key, 1, 10).await.unwrap();
-    assert_eq!(sent.entries[0].entry, told[0]);
-    let Event::NewMessage(event) = &told[0].event else { panic!("{told:?}") };
+    let log = store.events(bob.key, 1, 10).await.unwrap();
+    assert_eq!(sent.entries[0].entry, log[0]);
+    let Event::NewMessage(event) = &log[0].event else { panic!("{log:?}") };
     assert_eq!((&event.parts, event.content.as_str(), event.priority), (&parts, "one\ntwo", Priority::Urgent));
     assert_eq!(event.kind, "work_assignment".parse::<Kind>().unwrap());
 
@@ -189,8 +189,8 @@ pub async fn text_of_any_script_and_length_is_kept(store: TestStore) {
         let sent = store.say(&alice, &bob, &subject, text).await.answer;
         assert_eq!(sent.subject, subject);
         assert_eq!(store.texts(&bob, &sent.session_id, 1).await, [text]);
-        let told = store.events(bob.key, store.event_head(bob.key).await.unwrap() - 1, 1).await.unwrap();
-        assert!(matches!(&told[0].event, Event::NewMessage(event) if event.content == text && event.parts.is_empty()));
+        let log = store.events(bob.key, store.event_head(bob.key).await.unwrap() - 1, 1).await.unwrap();
+        assert!(matches!(&log[0].event, Event::NewMessage(event) if event.content == text && event.parts.is_empty()));
     }
     let draft = Draft::text(bob.name.clone(), "a \0 subject", "x");
     assert_eq!(code(store.send(&alice, draft, at(1)).await), Code::Invalid);

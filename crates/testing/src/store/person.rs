@@ -20,7 +20,7 @@ const PLAIN: [bool; PLACES] = [false; PLACES];
 /// Where the office says that a message is the person's: in the log, the inbox, the thread, the message itself, the list of what came,
 /// and the export. Its metadata is the same wherever it is shown.
 async fn marks(store: &TestStore, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
-    let told = store.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
+    let log = store.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
         Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
         _ => None,
     });
@@ -38,7 +38,7 @@ async fn marks(store: &TestStore, reader: &Agent, session: &SessionId, id: &Mess
     }
     assert!(preview.truncated || preview.metadata == whole.metadata);
     let [preview, read] = [preview.from_person, read.from_person];
-    [told.unwrap(), preview, read, whole.from_person, listed.from_person, exported.from_person]
+    [log.unwrap(), preview, read, whole.from_person, listed.from_person, exported.from_person]
 }
 
 fn found(id: &MessageId, among: Vec<amb_core::doc::MessageWithReceipts>) -> Message {
@@ -227,8 +227,8 @@ pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(store: Test
         let head = store.event_head(to.key).await.unwrap();
         let moved = store.reassign_task(&ann, &id, &to.name, at(2)).await.unwrap();
         assert_eq!(pushed(&moved.entries, to), marked, "of {}", owner.name);
-        let told = store.events(to.key, head, 1).await.unwrap();
-        let Event::NewMessage(mail) = &told[0].event else { panic!("{told:?}") };
+        let log = store.events(to.key, head, 1).await.unwrap();
+        let Event::NewMessage(mail) = &log[0].event else { panic!("{log:?}") };
         assert_eq!((mail.kind.clone(), mail.from_person), (Kind::Task, marked));
         let whole = store.message(to, &mail.message_id).await.unwrap().message;
         assert_eq!((whole.from_person, json!(whole.metadata)), (marked, json!({"amb:from_person": true})));

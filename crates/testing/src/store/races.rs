@@ -120,14 +120,14 @@ pub async fn sends_at_once_are_numbered_without_gaps(store: TestStore) {
         }
     })
     .await;
-    let told = store.events(bob.key, head, 500).await.unwrap();
-    let numbers: Vec<_> = told.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
+    let log = store.events(bob.key, head, 500).await.unwrap();
+    let numbers: Vec<_> = log.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
     assert_eq!(numbers, (head + 1..=head + 160).collect::<Vec<_>>());
     let mut pushed: Vec<_> = answers.into_iter().flatten().flat_map(|sent| sent.entries).map(|one| one.entry).collect();
     pushed.sort_by_key(|entry| entry.cursor.as_number());
-    assert_eq!(pushed, told);
+    assert_eq!(pushed, log);
     for sender in &senders {
-        let of_sender = told.iter().filter_map(|entry| match &entry.event {
+        let of_sender = log.iter().filter_map(|entry| match &entry.event {
             Event::NewMessage(message) if message.from_agent == sender.name => Some(message.content.clone()),
             _ => None,
         });
@@ -136,7 +136,7 @@ pub async fn sends_at_once_are_numbered_without_gaps(store: TestStore) {
     assert_eq!(store.inbox(&bob, false, at(2)).await.unwrap().unread(), 160);
 }
 
-pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(store: TestStore) {
+pub async fn messages_that_overtake_each_other_do_not_go_back_in_time(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut answered = Vec::new();
     // Each came a moment before the one stored before it.

@@ -75,8 +75,8 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     let texts: Vec<String> = store.came(&coder, end).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["one", "two", "three"]);
     assert_eq!(store.claim(&coder, all(), at(4)).await.unwrap().answer.len(), 4);
-    let told = |act: fn(AgentName) -> Act| ("ann".to_owned(), act(coder.name.clone()));
-    let both = [told(|agent| Act::Paused { agent }), told(|agent| Act::Resumed { agent })];
+    let by_ann = |act: fn(AgentName) -> Act| ("ann".to_owned(), act(coder.name.clone()));
+    let both = [by_ann(|agent| Act::Paused { agent }), by_ann(|agent| Act::Resumed { agent })];
     assert_eq!(store.acts(&coder).await, both);
     assert_eq!(store.acts(&ann).await, both);
     assert!(!store.say(&ann, &coder, "Plan", "four").await.answer.paused);
@@ -163,11 +163,11 @@ pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(store: TestSt
         assert_eq!((task.state, task.canceled_by), (TaskState::Failed, Some(ann.name.clone())));
     }
     assert_eq!(code(store.set_task_state(&writer, &task, TaskState::Completed, None, at(5)).await), Code::IllegalMove);
-    for told in [&coder, &writer, &ann] {
-        let acts = store.acts(told).await;
+    for agent in [&coder, &writer, &ann] {
+        let acts = store.acts(agent).await;
         assert!(matches!(&acts[0], (by, Act::TaskCanceled { .. }) if by == "ann"), "{acts:?}");
         let end = Act::SessionEnded { session_id: session.clone(), subject: "Loop".into() };
-        assert_eq!(acts[1..], [("ann".to_owned(), end)], "{}", told.name);
+        assert_eq!(acts[1..], [("ann".to_owned(), end)], "{}", agent.name);
     }
     // One side is enough.
     let abroad = store.say(&coder, &friend, "Plan", "hi").await.answer.session_id;
@@ -222,8 +222,8 @@ pub async fn after_a_conversation_was_ended_no_send_gets_through(store: TestStor
             }
         });
         let answers = sends.await;
-        let told: Vec<usize> = answers.iter().skip(7).step_by(8).map(|answer| *answer.as_ref().unwrap()).collect();
-        assert_eq!(told.iter().filter(|told| **told > 0).count(), 1, "one of the two ended it: {told:?}");
+        let written: Vec<usize> = answers.iter().skip(7).step_by(8).map(|answer| *answer.as_ref().unwrap()).collect();
+        assert_eq!(written.iter().filter(|count| **count > 0).count(), 1, "one of the two ended it: {written:?}");
         let refused = answers.into_iter().filter_map(Result::err).all(|error| error.code() == Code::Gone);
         assert!(refused, "a send is accepted or told why");
         let open = TaskFilter { open: true, ..TaskFilter::default() };
@@ -281,8 +281,8 @@ pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(store: TestSto
             }
         });
         let renewed = acted.await[1];
-        let told = store.acts(&agent).await.len();
-        assert_eq!((told == 1, told <= 1), (renewed, true));
+        let acts = store.acts(&agent).await.len();
+        assert_eq!((acts == 1, acts <= 1), (renewed, true));
         let works = store.agent_by_key_hash(KeyHash::of(&new), at(4)).await.unwrap().is_some();
         assert_eq!(works, renewed);
     }
@@ -293,7 +293,7 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(store:
     let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     let change = |change| ConnectionDecision::Change { peer: friend.name.clone(), change };
     let act = |did| Act::Connection { agent: coder.name.clone(), with: friend.name.clone(), did };
-    let told = |written: &Written<AgentName>| -> Vec<AgentKey> {
+    let notified = |written: &Written<AgentName>| -> Vec<AgentKey> {
         let acts = written.entries.iter().filter(|one| matches!(one.entry.event, Event::SteppedIn(_)));
         acts.map(|one| one.agent).collect()
     };
@@ -310,7 +310,7 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(store:
     for (decision, did) in decisions {
         let done = store.decide_connection(&ann, &coder.name, decision, at(2)).await.unwrap();
         assert_eq!(done.answer, friend.name, "{did:?}");
-        let mut agents = told(&done);
+        let mut agents = notified(&done);
         agents.sort_unstable();
         let mut both = [coder.key, ann.key];
         both.sort_unstable();

@@ -15,8 +15,8 @@ async fn give(store: &TestStore, from: &Agent, to: &Agent, text: &str) -> TaskId
 }
 
 async fn updates(store: &TestStore, agent: &Agent) -> Vec<(TaskState, String)> {
-    let told = store.events(agent.key, 0, 500).await.unwrap();
-    told.into_iter()
+    let log = store.events(agent.key, 0, 500).await.unwrap();
+    log.into_iter()
         .filter_map(|entry| match entry.event {
             Event::NewMessage(message) if message.kind == Kind::TaskUpdate => {
                 Some((message.task.unwrap().state, message.content))
@@ -36,9 +36,9 @@ pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(sto
     };
     let sent = store.send(&alice, draft, at(1)).await.unwrap().answer;
     let id = sent.task.clone().unwrap().id;
-    let told = store.events(bob.key, 1, 10).await.unwrap();
+    let log = store.events(bob.key, 1, 10).await.unwrap();
     assert!(
-        matches!(&told[0].event, Event::NewMessage(message) if message.task.as_ref().unwrap().id == id && message.kind == Kind::Task)
+        matches!(&log[0].event, Event::NewMessage(message) if message.task.as_ref().unwrap().id == id && message.kind == Kind::Task)
     );
 
     for (state, note) in
@@ -165,8 +165,8 @@ pub async fn an_overdue_task_is_told_to_both_sides_once(store: TestStore) {
     let swept = store.sweep_overdue(at(11)).await.unwrap();
     assert_eq!((swept.answer, swept.entries.len()), (1, 2));
     for agent in [&alice, &bob] {
-        let told = store.events(agent.key, 0, 50).await.unwrap();
-        let overdue = told
+        let log = store.events(agent.key, 0, 50).await.unwrap();
+        let overdue = log
             .iter()
             .filter(|entry| matches!(&entry.event, Event::TaskOverdue { task } if task.id == id && task.overdue));
         assert_eq!(overdue.count(), 1);
@@ -266,10 +266,10 @@ pub async fn what_is_open_between_two_ends_with_their_connection(store: TestStor
         let heads = (store.event_head(ann.key).await.unwrap(), store.event_head(ben.key).await.unwrap());
         let ended = store.change_connection(&ann, &ben.name, change, at(3)).await.unwrap();
         for (agent, head) in [(&ann, heads.0), (&ben, heads.1)] {
-            let told = store.events(agent.key, head, 50).await.unwrap();
+            let log = store.events(agent.key, head, 50).await.unwrap();
             let entries: Vec<_> =
                 ended.entries.iter().filter(|one| one.agent == agent.key).map(|one| one.entry.clone()).collect();
-            assert_eq!(told, entries);
+            assert_eq!(log, entries);
             let mut ends: Vec<_> = updates(&store, agent).await;
             ends.retain(|(_, note)| note.contains("ended the connection"));
             ends.sort();
@@ -303,8 +303,8 @@ pub async fn what_is_open_ends_when_an_agent_leaves(store: TestStore) {
     store.delete_agent(&alice, hash_of("alice"), at(3)).await.unwrap();
     assert_eq!(store.task(&bob, &given).await.unwrap().state, TaskState::Failed, "nobody waits for it");
     assert_eq!(store.task(&bob, &gave).await.unwrap().state, TaskState::Rejected);
-    let told = updates(&store, &bob).await;
-    assert_eq!(told.iter().filter(|(_, note)| note.contains("left the office")).count(), 2, "{told:?}");
+    let log = updates(&store, &bob).await;
+    assert_eq!(log.iter().filter(|(_, note)| note.contains("left the office")).count(), 2, "{log:?}");
     let presence = store.agent(&bob, &bob.name, at(4)).await.unwrap().presence;
     assert!(presence.current_tasks.is_empty(), "it counts no longer");
 }

@@ -64,9 +64,9 @@ pub async fn the_sender_learns_that_its_message_was_read(store: TestStore) {
     let sent = store.say(&alice, &bob, "Plan", "1").await.answer;
     let before = store.event_head(alice.key).await.unwrap();
     let read = store.history(&bob, &sent.session_id, HistoryPage::default(), at(7)).await.unwrap();
-    let told = store.events(alice.key, before, 10).await.unwrap();
-    assert_eq!(read.entries.iter().map(|one| (one.agent, &one.entry)).collect::<Vec<_>>(), [(alice.key, &told[0])]);
-    let Event::Receipt { message_id, receipt } = &told[0].event else { panic!("{told:?}") };
+    let log = store.events(alice.key, before, 10).await.unwrap();
+    assert_eq!(read.entries.iter().map(|one| (one.agent, &one.entry)).collect::<Vec<_>>(), [(alice.key, &log[0])]);
+    let Event::Receipt { message_id, receipt } = &log[0].event else { panic!("{log:?}") };
     assert_eq!((message_id, &receipt.recipient, receipt.state), (&sent.message_id, &bob.name, ReceiptState::Read));
     assert_eq!((receipt.queued_at, receipt.delivered_at, receipt.read_at), (at(1), Some(at(7)), Some(at(7))));
     let again = store.history(&bob, &sent.session_id, HistoryPage::default(), at(8)).await.unwrap();
