@@ -48,6 +48,11 @@ impl Failure {
         Failure::Office(OfficeError::invalid(detail))
     }
 
+    /// Something that a person named and that does not exist.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Failure::Office(OfficeError::not_found(detail))
+    }
+
     /// What went wrong, in a sentence.
     pub(crate) fn sentence(&self) -> String {
         match self {

@@ -97,22 +97,15 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
     let mut names: BTreeSet<String> = names.collect();
     names.extend(mailbox.agents().await?.into_iter().map(|agent| agent.name.to_string()));
     if names.contains(text) {
-        let detail = format!("no conversation with {text} yet; `amb send {text} TEXT` begins one");
-        return Err(OfficeError::not_found(detail).into());
+        return Err(Failure::not_found(format!("no conversation with {text} yet; `amb send {text} TEXT` begins one")));
     }
     match nearest(text, names.iter().map(String::as_str)) {
-        Some(near) => {
-            let detail = format!("no session or agent {text:?}; did you mean {near:?}?");
-            Err(OfficeError::not_found(detail).into())
-        }
+        Some(near) => Err(Failure::not_found(format!("no session or agent {text:?}; did you mean {near:?}?"))),
         // Another system's id, perhaps of a session that is too old to be listed: left to the office.
         None if text.len() >= LONG => Ok(parse(text)?),
-        None => {
-            let detail = format!(
-                "no session or agent {text:?}; `amb inbox` lists your conversations, `amb agents` whom you can write to"
-            );
-            Err(OfficeError::not_found(detail).into())
-        }
+        None => Err(Failure::not_found(format!(
+            "no session or agent {text:?}; `amb inbox` lists your conversations, `amb agents` whom you can write to"
+        ))),
     }
 }
 
@@ -137,10 +130,9 @@ pub(crate) async fn household_session(person: &Client, text: &str) -> Result<Ses
     let candidates: Vec<_> = found.sessions.into_iter().map(about).collect();
     match pick("sessions", text, &candidates)? {
         Some(id) => Ok(parse(&id)?),
-        None => {
-            let detail = format!("no session {text:?} in your household; `amb household sessions` lists them");
-            Err(OfficeError::not_found(detail).into())
-        }
+        None => Err(Failure::not_found(format!(
+            "no session {text:?} in your household; `amb household sessions` lists them"
+        ))),
     }
 }
 
@@ -162,7 +154,7 @@ pub(crate) fn machine(machines: &[Machine], text: &str) -> Result<Uuid, Failure>
         },
         _ => format!("{} machines are called {text:?}; name it by its id, which `amb household` shows", named.len()),
     };
-    Err(OfficeError::not_found(detail).into())
+    Err(Failure::not_found(detail))
 }
 
 /// The task of the household that its person names.
@@ -193,14 +185,12 @@ fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure>
         Some(id) => Ok(parse(&id)?),
         None => match nearest(text, candidates.iter().map(|(id, _)| id.as_str())) {
             Some(near) => {
-                let detail = format!("no task {text:?}; did you mean {near:?}? `{list}` shows yours");
-                Err(OfficeError::not_found(detail).into())
+                Err(Failure::not_found(format!("no task {text:?}; did you mean {near:?}? `{list}` shows yours")))
             }
             None if text.len() >= LONG => Ok(parse(text)?),
-            None => {
-                let detail = format!("no task {text:?}; `amb task list` shows those that you gave or were given");
-                Err(OfficeError::not_found(detail).into())
-            }
+            None => Err(Failure::not_found(format!(
+                "no task {text:?}; `amb task list` shows those that you gave or were given"
+            ))),
         },
     }
 }

@@ -172,8 +172,10 @@ async fn open(database: &DatabaseArgs) -> Result<Arc<dyn Store>, Failure> {
     match database.place()? {
         DatabaseUrl::Sqlite(path) => {
             if !path.exists() {
-                let detail = format!("there is no database at {}; --database-url says where", shown(&path));
-                return Err(OfficeError::not_found(detail).into());
+                return Err(Failure::not_found(format!(
+                    "there is no database at {}; --database-url says where",
+                    shown(&path)
+                )));
             }
             let store = SqliteStore::open(&path).await.map_err(|error| match error.code() {
                 Code::Conflict => OfficeError::new(

@@ -1,7 +1,7 @@
 //! `amb connect`: ask another agent for a connection.
 
 use amb_core::suggest::nearest;
-use amb_core::{AgentName, Code, OfficeError};
+use amb_core::{AgentName, Code};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -26,8 +26,7 @@ impl ConnectCommand {
                 let listed = mailbox.agents().await.unwrap_or_default();
                 let near = nearest(self.name.as_str(), listed.iter().map(|agent| agent.name.as_str()));
                 let Some(near) = near else { return Err(error.into()) };
-                let detail = format!("no agent {:?}; did you mean {near:?}?", self.name.as_str());
-                return Err(OfficeError::not_found(detail).into());
+                return Err(Failure::not_found(format!("no agent {:?}; did you mean {near:?}?", self.name.as_str())));
             }
             requested => requested?,
         };

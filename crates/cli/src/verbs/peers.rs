@@ -1,6 +1,6 @@
 //! `amb peers` and `amb peer`: goals that run now.
 
-use amb_core::{AgentName, OfficeError};
+use amb_core::AgentName;
 use amb_live::{
     AllowedDelegates, LivePeers, PeerContext, SendReport, SendToPeer, list_peers, render_peer_messages_block,
     send_to_peer,
@@ -119,9 +119,7 @@ impl PeerCommand {
                     report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
                 }
                 match report.reached_nobody() {
-                    true => {
-                        Err(OfficeError::not_found("the message reached nobody; `amb peers` lists who is live").into())
-                    }
+                    true => Err(Failure::not_found("the message reached nobody; `amb peers` lists who is live")),
                     false => Ok(()),
                 }
             }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use amb_core::OfficeError;
 use amb_core::doc::DashboardLink;
 use serde::Serialize;
 use serde_json::json;
@@ -85,7 +84,7 @@ impl StatusCommand {
             if output.json {
                 output.document(&json!({ "running": false }))?;
             }
-            return Err(OfficeError::not_found("no local office runs; `amb up` starts it").into());
+            return Err(Failure::not_found("no local office runs; `amb up` starts it"));
         };
         let report = OfficeStatus::of(&record).await?;
         if output.json {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_bridge::{BridgeStatus, DeadLetter, Ledger, RuntimeState};
-use amb_core::{AgentName, MessageId, OfficeError, Timestamp};
+use amb_core::{AgentName, MessageId, Timestamp};
 use serde::Serialize;
 
 use super::state;
@@ -125,7 +125,7 @@ pub(super) fn retry(office: &OfficeArgs, state: Option<&Path>, id: &MessageId, o
         Some(false) => output.note("the bridge does not run; it is tried again when it does"),
         None => {
             let hint = format!("no mail {id} was given up; `amb bridge dead list` shows what was");
-            return Err(OfficeError::not_found(hint).into());
+            return Err(Failure::not_found(hint));
         }
     }
     if output.json {
