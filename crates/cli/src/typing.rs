@@ -2,7 +2,7 @@
 //!
 //! In canonical mode the terminal holds the unfinished line, and output would be mixed with it. Here this program holds the line,
 //! and draws it again below the output. The keys are those of canonical mode: characters,
-//! Backspace, Ctrl-W, Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z are the terminal's, as ever.
+//! Backspace, Ctrl-W, Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z stay with the terminal.
 
 use std::collections::VecDeque;
 use std::io;

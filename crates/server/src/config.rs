@@ -1,4 +1,4 @@
-//! Settings of a network office: plain values with defaults, filled in by the caller of [`serve`](crate::serve).
+//! Settings of a network office: plain values with defaults, filled in by the caller of [`serve`](crate::serve()).
 
 use std::fmt;
 use std::path::PathBuf;

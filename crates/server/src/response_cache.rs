@@ -34,7 +34,7 @@ struct CacheKey {
     path_and_query: Box<str>,
 }
 
-/// A [`Request`] to look up, without a copy of its text.
+/// A [`CacheKey`] to look up, without a copy of its text.
 #[derive(Hash)]
 struct BorrowedCacheKey<'a> {
     agent: AgentKey,

@@ -4,7 +4,7 @@ use axum::extract::ws::{Message, Utf8Bytes};
 use serde::Deserialize;
 use serde_json::json;
 
-/// A message of a client's.
+/// A message of a client.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClientFrame {
     /// Answered with a pong.
