@@ -76,6 +76,18 @@ fn is_private(directory: &Path) -> bool {
     directory.metadata().is_ok_and(|found| found.is_dir() && mine(found))
 }
 
+/// The directories in a directory; none where it does not exist.
+pub(crate) fn directories(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    match fs_err::read_dir(path) {
+        Ok(entries) => {
+            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+            Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// The server's database.
 pub(crate) fn data_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))

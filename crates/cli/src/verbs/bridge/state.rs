@@ -36,25 +36,14 @@ pub(super) fn known(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<Pat
         return Ok(vec![state.to_owned()]);
     }
     let mut found = Vec::new();
-    for place in entries(&all()?)? {
-        found.extend(entries(&place)?.into_iter().filter(|root| {
+    for place in home::directories(&all()?)? {
+        found.extend(home::directories(&place)?.into_iter().filter(|root| {
             let name = root.file_name().and_then(|name| name.to_str());
             office.me.as_ref().is_none_or(|me| name == Some(me.as_str()))
         }));
     }
     found.sort();
     Ok(found)
-}
-
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    match fs_err::read_dir(directory) {
-        Ok(entries) => {
-            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-            Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 type Variable = (OsString, OsString);

@@ -1,7 +1,5 @@
 //! `amb wake status`.
 
-use std::path::{Path, PathBuf};
-
 use amb_core::{Timestamp, WakeState};
 use amb_wake::{Lease, RingLedger, WakeDirectory};
 use serde::Serialize;
@@ -9,7 +7,7 @@ use serde::Serialize;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, ago, preview};
-use crate::waking;
+use crate::{home, waking};
 
 /// A session, for programs.
 #[derive(Serialize)]
@@ -130,8 +128,8 @@ fn advice(ledger: &RingLedger) -> &'static str {
 /// The mailboxes whose clients were rung: of the acting agent, or all.
 pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, WakeDirectory)>, Failure> {
     let mut found = Vec::new();
-    for root in directories(&waking::all()?)? {
-        for path in directories(&root)? {
+    for root in home::directories(&waking::all()?)? {
+        for path in home::directories(&root)? {
             let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
             if office.me.as_ref().is_none_or(|me| me.as_str() == name) {
                 found.push((name, WakeDirectory::new(path)));
@@ -140,15 +138,4 @@ pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, WakeDirector
     }
     found.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(found)
-}
-
-fn directories(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    match fs_err::read_dir(path) {
-        Ok(entries) => {
-            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-            Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
 }
