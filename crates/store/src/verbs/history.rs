@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::messages::{shown_in_pair, shown_to};
+use super::messages::shown_as_delivered;
 use super::receipts::{Delivery, DeliveryMark, mark};
 use crate::budget::Budget;
 use crate::engine::{Changes, Db, Engine, Query, ReadLength, Row, SqlOf, Tried, read, values, write};
@@ -50,12 +50,12 @@ pub trait HistoryVerbs: Engine {
 
 impl<E: Engine> HistoryVerbs for E {}
 
-/// The columns of [`MessageLine`] of a message `m` and its delivery `e`: to the agent `$1` in a group, else to the one it went to. `name` is
-/// that of its sender in a group, `texts` are callback, content, parts and metadata.
-pub(super) fn line_columns(name: &str, texts: &str) -> String {
+/// The columns of [`MessageLine`] of a message `m` and its `delivery`: to the agent `$1` in a group, else to the one it went to. `name`
+/// is that of its sender in a group, `texts` are callback, content, parts and metadata.
+pub(super) fn line_columns(delivery: &str, name: &str, texts: &str) -> String {
     format!(
-        "m.public_id, m.id, m.sender_id, {name}, e.message_id, e.read_at, e.from_person, m.created_at, m.kind, m.priority,
-         m.reply_to, m.correlation_id, m.task, {texts}"
+        "m.public_id, m.id, m.sender_id, {name}, {delivery}.message_id, {delivery}.read_at, {delivery}.from_person,
+         m.created_at, m.kind, m.priority, m.reply_to, m.correlation_id, m.task, {texts}"
     )
 }
 
@@ -119,10 +119,11 @@ static PAGE_OF_PAIR: SqlOf = SqlOf::new();
 static PAGE_OF_GROUP: SqlOf = SqlOf::new();
 
 /// Selects the newest messages of the session `$2` before the message `$3`, `$4` at most, that are shown to the agent `$1`.
-fn page_of(name: &str, joins: &str, shown: &str) -> String {
+fn page_of(name: &str, joins: &str) -> String {
     format!(
-        "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND m.id < $3 AND {shown} ORDER BY m.id DESC LIMIT $4",
-        line_columns(name, "m.callback, m.content, m.parts, m.metadata")
+        "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4",
+        line_columns("e", name, "m.callback, m.content, m.parts, m.metadata"),
+        shown_as_delivered("$1")
     )
 }
 
@@ -162,12 +163,10 @@ pub(super) async fn page(
     shape: Shape,
 ) -> Tried<(Vec<MessageView>, Vec<Delivery>)> {
     let sql = match other {
-        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |_| {
-            page_of("NULL", "LEFT JOIN deliveries e ON e.message_id = m.id", &shown_in_pair("$1"))
-        }),
+        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |_| page_of("NULL", "LEFT JOIN deliveries e ON e.message_id = m.id")),
         None => PAGE_OF_GROUP.get(db.dialect(), |_| {
             let joins = "JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id";
-            page_of("f.name", &format!("{joins} {OWN_DELIVERY}"), &shown_to("$1"))
+            page_of("f.name", &format!("{joins} {OWN_DELIVERY}"))
         }),
     };
     let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());

@@ -10,7 +10,7 @@ use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use uuid::Uuid;
 
 use super::history::{MessageLine, OWN_DELIVERY, line_columns, mark_read_by_all, page};
-use super::messages::shown_to;
+use super::messages::{shown_as_delivered, shown_to};
 use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
 use crate::outgoing::{no_session, session_uuid};
 use crate::query::InboxPage;
@@ -86,10 +86,14 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
             cut("m.parts", MAX_PREVIEW_BYTES),
             cut("m.metadata", MAX_PREVIEW_BYTES),
         ];
-        columns = format!(", {}", line_columns("f.name", &texts.join(", ")));
+        columns = format!(", {}", line_columns("m", "f.name", &texts.join(", ")));
         joins = format!(
-            "LEFT JOIN {} {OWN_DELIVERY} LEFT JOIN agents f ON f.id = CASE WHEN s.group_id IS NOT NULL THEN m.sender_id END",
-            (dialect.newest)(&shown_to("$1"), &INBOX_PREVIEW.to_string())
+            "LEFT JOIN LATERAL (
+                 SELECT m.*, e.message_id, e.read_at, e.from_person FROM messages m {OWN_DELIVERY}
+                 WHERE m.session_id = s.id AND {} ORDER BY m.id DESC LIMIT {INBOX_PREVIEW}
+             ) m ON TRUE
+             LEFT JOIN agents f ON f.id = CASE WHEN s.group_id IS NOT NULL THEN m.sender_id END",
+            shown_as_delivered("$1")
         );
     }
     format!(

@@ -45,14 +45,13 @@ pub(crate) struct FoundMessage {
     pub(crate) row: MessageRow,
     /// Its id here, which orders the messages of a session.
     pub(crate) id: i64,
-    pub(crate) session: i64,
     pub(crate) sender: i64,
     /// Of a session between two: the other, and whether it came to that agent. `None` in a group.
     pub(crate) recipient: Option<i64>,
     pub(crate) delivered: bool,
 }
 
-from_row!(FoundMessage: row id session sender recipient delivered);
+from_row!(FoundMessage: row id sender recipient delivered);
 
 /// The columns of [`FoundMessage`] of the messages that the rest of a statement finds.
 pub(super) fn select(rest: &str) -> String {
@@ -61,7 +60,7 @@ pub(super) fn select(rest: &str) -> String {
 
 fn select_from(from: &str, rest: &str) -> String {
     format!(
-        "SELECT {}, m.id, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
+        "SELECT {}, m.id, m.sender_id, t.id, e.agent_id IS NOT NULL
          FROM {from}
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
@@ -89,60 +88,37 @@ pub(super) fn undelivered(message: &str) -> String {
     format!("(SELECT 1 FROM deliveries d WHERE d.message_id = {message}.id LIMIT 1) IS NULL")
 }
 
-/// Whether the agent of this parameter is shown the message `m` of the session `s`. In a group: what it sent and what came to it.
+/// Whether the agent of this parameter is shown the message `m`: what it sent and what came to it. The rejection that the office
+/// wrote in an agent's name, of a task that was delivered to nobody, is for the sender of that task alone.
 pub(super) fn shown_to(me: &str) -> String {
-    format!(
-        "CASE WHEN s.group_id IS NULL THEN {} WHEN m.sender_id = {me} THEN TRUE
-              ELSE (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {me}) IS NOT NULL END",
-        shown_in_pair(me)
+    shown_where(
+        me,
+        &format!("(SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {me}) IS NOT NULL"),
     )
 }
 
-/// The same in a session between two: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
-/// in the other's name is for that sender.
-pub(super) fn shown_in_pair(me: &str) -> String {
+/// The same where the message's delivery to this agent is joined as `e`.
+pub(super) fn shown_as_delivered(me: &str) -> String {
+    shown_where(me, "e.message_id IS NOT NULL")
+}
+
+fn shown_where(me: &str, came: &str) -> String {
     // No `OR`: SQLite evaluates both sides of it here.
     format!(
-        "CASE WHEN m.sender_id <> {me} THEN NOT {}
+        "CASE WHEN m.sender_id <> {me} THEN {came}
               WHEN m.kind = 'task_update'
               THEN (SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) IS NULL ELSE TRUE END",
-        undelivered("m"),
         undelivered("n")
     )
 }
 
-async fn find(db: &mut dyn Db, id: Uuid) -> Tried<FoundMessage> {
-    let sql = select("WHERE m.public_id = $1");
-    db.find(&sql, values![id]).await?.ok_or_else(|| no_message(&id.into()).into())
-}
-
 async fn message(db: &mut dyn Db, caller: &Agent, id: Uuid) -> Tried<MessageWithReceipts> {
-    let found = find(db, id).await?;
-    if !found.is_shown_to(db, caller.key.0).await? {
-        return Err(no_message(&id.into()).into());
-    }
-    found.seen_by(db, caller).await
+    let sql = select(&format!("WHERE m.public_id = $2 AND {}", shown_to("$1")));
+    let found: Option<FoundMessage> = db.find(&sql, values![caller.key.0, id]).await?;
+    found.ok_or_else(|| no_message(&id.into()))?.seen_by(db, caller).await
 }
 
 impl FoundMessage {
-    /// Whether this agent may see it: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
-    /// in the other's name is for that sender.
-    async fn is_shown_to(&self, db: &mut dyn Db, agent: i64) -> Tried<bool> {
-        if self.sender != agent {
-            return match self.recipient {
-                Some(recipient) => Ok(recipient == agent && self.delivered),
-                None => {
-                    let sql = "SELECT 1 FROM deliveries WHERE message_id = $1 AND agent_id = $2";
-                    db.exists(sql, values![self.id, agent]).await
-                }
-            };
-        }
-        let is_update = self.row.kind.as_deref() == Some(Kind::TaskUpdate.as_str());
-        let Some(answered) = self.row.reply_to.filter(|_| is_update) else { return Ok(true) };
-        let sql = format!("SELECT 1 FROM messages n WHERE n.public_id = $1 AND {}", undelivered("n"));
-        Ok(!db.exists(&sql, values![answered]).await?)
-    }
-
     /// The message with the receipts that this agent may see: all of what it sent, its own of what it got.
     async fn seen_by(self, db: &mut dyn Db, agent: &Agent) -> Tried<MessageWithReceipts> {
         let only = (self.sender != agent.key.0).then_some(agent.key.0);
@@ -238,8 +214,8 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
 async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<Vec<MessageWithReceipts>> {
     let (session, message) = match &query.after {
         Some(id) => {
-            let found = find(db, message_uuid(id)?).await?;
-            (found.session, found.id)
+            let sql = "SELECT session_id, id FROM messages WHERE public_id = $1";
+            db.find(sql, values![message_uuid(id)?]).await?.ok_or_else(|| no_message(id))?
         }
         None => (0, 0),
     };
