@@ -113,7 +113,7 @@ impl MessageLine {
 }
 
 /// A session: its row, its subject, the other agent where there is one, whether the caller is in it, and the id of a message.
-type FoundSession = (i64, String, Option<String>, bool, Option<i64>);
+type FoundSession = (i64, String, Option<i64>, Option<String>, bool, Option<i64>);
 
 static PAGE_OF_PAIR: SqlOf = SqlOf::new();
 static PAGE_OF_GROUP: SqlOf = SqlOf::new();
@@ -153,17 +153,24 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
 }
 
 /// The newest messages of a session before one, and what of them the caller has not read. `other` is the other agent of a
-/// session between two, `None` in a group.
+/// session between two and its name, `None` in a group.
 pub(super) async fn page(
     db: &mut dyn Db,
     caller: &Agent,
-    (session, other): (i64, Option<&AgentName>),
+    (session, other): (i64, Option<(i64, &AgentName)>),
     before: i64,
     limit: u32,
     shape: Shape,
 ) -> Tried<(Vec<MessageView>, Vec<Delivery>)> {
+    let me = caller.key.0;
+    let mut values = values![me, session, before, limit].to_vec();
     let sql = match other {
-        Some(_) => PAGE_OF_PAIR.get(db.dialect(), |_| page_of("NULL", "LEFT JOIN deliveries e ON e.message_id = m.id")),
+        Some((other, _)) => {
+            values.push((me + other).into());
+            // By the whole key of deliveries: without statistics PostgreSQL takes a part of it for many rows, and reads them all.
+            let join = "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $5 - m.sender_id";
+            PAGE_OF_PAIR.get(db.dialect(), |_| page_of("NULL", join))
+        }
         None => PAGE_OF_GROUP.get(db.dialect(), |_| {
             let joins = "JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id";
             page_of("f.name", &format!("{joins} {OWN_DELIVERY}"))
@@ -172,7 +179,9 @@ pub(super) async fn page(
     let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
     let mut add = |mut row: Row<'_>| {
         // In a group each message has the name of its sender.
-        let Some(line) = MessageLine::take(&mut row, caller, other.unwrap_or(&caller.name))? else { return Ok(false) };
+        let Some(line) = MessageLine::take(&mut row, caller, other.map_or(&caller.name, |(_, name)| name))? else {
+            return Ok(false);
+        };
         if shape == Shape::Whole && !budget.takes(line.row.bytes()) {
             return Ok(false);
         }
@@ -180,7 +189,7 @@ pub(super) async fn page(
         messages.push(line.view(shape)?);
         Ok(true)
     };
-    db.each(sql, values![caller.key.0, session, before, limit], &mut add).await?;
+    db.each(sql, &values, &mut add).await?;
     if other.is_none() {
         mark_read_by_all(db, caller, messages.iter_mut().collect()).await?;
     }
@@ -196,12 +205,12 @@ async fn history(
 ) -> Tried<(History, Vec<Delivery>)> {
     let me = caller.key.0;
     let before = wanted.before.as_ref().map(message_uuid).transpose()?;
-    let sql = "SELECT s.id, s.subject, a.name,
+    let sql = "SELECT s.id, s.subject, a.id, a.name,
                       EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = $2 AND b.session_id = s.id),
                       (SELECT m.id FROM messages m WHERE m.public_id = $3 AND m.session_id = s.id)
                FROM sessions s LEFT JOIN agents a ON a.id = s.low_id + s.high_id - $2 WHERE s.public_id = $1";
     let found: Option<FoundSession> = db.find(sql, values![session, me, before]).await?;
-    let (id, subject, other, is_member, end) = found.ok_or_else(no_session)?;
+    let (id, subject, other, name, is_member, end) = found.ok_or_else(no_session)?;
     if !is_member {
         return Err(refusals::not_a_member().into());
     }
@@ -209,8 +218,9 @@ async fn history(
         (Some(before), None) => return Err(not_in_session(before).into()),
         (_, end) => end.unwrap_or(i64::MAX),
     };
-    let other = other.as_deref().map(row::name).transpose()?;
-    let (mut messages, unread) = page(db, caller, (id, other.as_ref()), end, wanted.limit, Shape::Whole).await?;
+    let name = name.as_deref().map(row::name).transpose()?;
+    let other = other.zip(name.as_ref());
+    let (mut messages, unread) = page(db, caller, (id, other), end, wanted.limit, Shape::Whole).await?;
     // What is answered is read by the time it is answered.
     for view in &mut messages {
         view.is_read |= view.sender_name != caller.name;

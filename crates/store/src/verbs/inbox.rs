@@ -97,7 +97,7 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
         );
     }
     format!(
-        "SELECT w.session_id, w.unread, s.public_id, s.subject, o.name, g.name{columns}
+        "SELECT w.session_id, w.unread, s.public_id, s.subject, o.id, o.name, g.name{columns}
          FROM {members}
          {join} sessions s ON s.id = w.session_id
          LEFT JOIN groups g ON g.id = s.group_id
@@ -109,6 +109,7 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
 /// A session and its newest messages, each with its id here.
 struct SessionMessages {
     summary: SessionSummary,
+    other: i64,
     recent: Vec<(i64, MessageView)>,
 }
 
@@ -123,20 +124,21 @@ async fn sessions(
     let (mut found, joins_newest) = (BTreeMap::<i64, SessionMessages>::new(), db.dialect().joins_newest);
     let mut read = |mut row: Row<'_>| {
         let (id, unread, public_id): (i64, i64, Uuid) = (row.take()?, row.take()?, row.take()?);
-        let (subject, other, group): (String, String, Option<String>) = (row.take()?, row.take()?, row.take()?);
-        let SessionMessages { summary, recent } = match found.entry(id) {
+        let (subject, other): (String, i64) = (row.take()?, row.take()?);
+        let (other_name, group): (String, Option<String>) = (row.take()?, row.take()?);
+        let SessionMessages { summary, recent, .. } = match found.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let summary = SessionSummary {
                     session_id: public_id.into(),
                     subject,
-                    other_agent_name: row::name(&other)?,
+                    other_agent_name: row::name(&other_name)?,
                     unread_count: u64::try_from(unread).unwrap_or(0),
                     last_message_at: Timestamp::default(),
                     recent_messages: Vec::new(),
                     group,
                 };
-                new.insert(SessionMessages { summary, recent: Vec::new() })
+                new.insert(SessionMessages { summary, other, recent: Vec::new() })
             }
         };
         if joins_newest && let Some(line) = MessageLine::take(&mut row, caller, &summary.other_agent_name)? {
@@ -156,12 +158,12 @@ async fn sessions(
         mark_read_by_all(db, caller, in_groups).await?;
     }
     let mut sessions: Vec<(i64, SessionSummary)> = Vec::with_capacity(found.len());
-    for (id, SessionMessages { mut summary, mut recent }) in found {
+    for (id, SessionMessages { mut summary, other, mut recent }) in found {
         if joins_newest {
             recent.sort_unstable_by_key(|(id, _)| Reverse(*id));
             summary.recent_messages = recent.into_iter().map(|(_, view)| view).collect();
         } else {
-            let other = summary.group.is_none().then_some(&summary.other_agent_name);
+            let other = summary.group.is_none().then_some((other, &summary.other_agent_name));
             let (messages, _) = page(db, caller, (id, other), i64::MAX, INBOX_PREVIEW as u32, Shape::Preview).await?;
             summary.recent_messages = messages;
         }

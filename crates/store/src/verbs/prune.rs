@@ -89,12 +89,13 @@ from_row!(ReadDelivery: at agent number message old);
 /// Messages that all their recipients read before a moment, among some deliveries after a place; and where to continue.
 async fn old_mail(db: &mut dyn Db, before: Timestamp, from: Option<ReadPlace>) -> Tried<(Vec<i64>, Option<ReadPlace>)> {
     let from = from.unwrap_or(ReadPlace { at: Timestamp::UNIX_EPOCH, agent: 0, number: 0 });
+    // Scalar subqueries: of `EXISTS` PostgreSQL may make a hash of all deliveries.
     let sql = "SELECT e.read_at, e.agent_id, e.number, e.message_id,
-                      EXISTS (SELECT 1 FROM messages n WHERE n.session_id = m.session_id AND n.id > m.id)
-                      AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id
-                                      AND (o.read_at IS NULL OR o.read_at >= $1))
-                      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.message_public_id = m.public_id
-                                      AND t.state IN ('pending', 'accepted', 'working'))
+                      (SELECT 1 FROM messages n WHERE n.session_id = m.session_id AND n.id > m.id LIMIT 1) IS NOT NULL
+                      AND (SELECT 1 FROM deliveries o WHERE o.message_id = m.id
+                           AND (o.read_at IS NULL OR o.read_at >= $1) LIMIT 1) IS NULL
+                      AND (SELECT 1 FROM tasks t WHERE t.message_public_id = m.public_id
+                           AND t.state IN ('pending', 'accepted', 'working') LIMIT 1) IS NULL
                FROM deliveries e JOIN messages m ON m.id = e.message_id
                WHERE e.read_at IS NOT NULL AND e.read_at < $1 AND (e.read_at, e.agent_id, e.number) > ($2, $3, $4)
                ORDER BY e.read_at, e.agent_id, e.number LIMIT $5";
