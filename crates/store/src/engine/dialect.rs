@@ -173,16 +173,20 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     each_of_list: |columns| format!("SELECT unnest(CAST($1 AS bigint[])), {columns}"),
     as_json: |text| format!("to_json({text})::text"),
     log_head: |agent| format!("coalesce((SELECT head FROM mailboxes WHERE agent_id = {agent}), 0)"),
+    // Two bounds of one column count as a short range: the log would be read to its end and sorted.
     logs: |each, most| {
         format!(
             "SELECT x.id AS agent_id, x.place, c.*
              FROM (SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS since, (value ->> 2)::bigint AS until, place
                    FROM json_array_elements($1::text::json) WITH ORDINALITY AS v (value, place)) x
              CROSS JOIN LATERAL (
-                 SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at, from_person FROM deliveries
-                 WHERE agent_id = x.id AND number > x.since AND number <= x.until
-                 UNION ALL SELECT number, NULL, event, NULL, NULL, NULL, NULL FROM events
-                 WHERE agent_id = x.id AND number > x.since AND number <= x.until
+                 SELECT * FROM (
+                     SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at, from_person FROM deliveries
+                     WHERE agent_id = x.id AND number > x.since AND number + 0 <= x.until ORDER BY number LIMIT {each}) d
+                 UNION ALL SELECT * FROM (
+                     SELECT number, NULL::bigint, event, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::boolean
+                     FROM events
+                     WHERE agent_id = x.id AND number > x.since AND number + 0 <= x.until ORDER BY number LIMIT {each}) v
                  ORDER BY number LIMIT {each}) c
              ORDER BY x.place, c.number LIMIT {most}"
         )

@@ -11,7 +11,7 @@ use crate::engine::{Db, Engine, FromRow, Query, ReadLength, Row, Tried, read, va
 use crate::error::Result;
 use crate::resume::{HandedOver, LOOKED_AT};
 use crate::row::{MessageRow, message_columns};
-use crate::types::AgentKey;
+use crate::types::{AgentKey, log_number};
 use crate::verbs::HouseholdKey;
 
 pub use household::{HouseholdCursor, HouseholdPage};
@@ -60,17 +60,26 @@ pub trait LogVerbs: Engine {
 
 impl<E: Engine> LogVerbs for E {}
 
-/// Entries of the log of the agent `$1` under a condition, in an order.
+/// Entries of the log of the agent `$1` under a condition, as many as `order` says. It is said of each table too: PostgreSQL would
+/// read and sort everything that the condition holds for.
 fn log(condition: &str, order: &str) -> String {
     format!(
-        "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at, from_person FROM deliveries
-         WHERE agent_id = $1 AND {condition}
-         UNION ALL SELECT number, NULL, event, NULL, NULL, NULL, NULL FROM events WHERE agent_id = $1 AND {condition} {order}"
+        "SELECT * FROM (SELECT number, message_id, CAST(NULL AS text) AS event, delivered_at, read_at, rung_at, from_person
+                        FROM deliveries WHERE agent_id = $1 AND {condition} {order}) n
+         UNION ALL
+         SELECT * FROM (SELECT number, CAST(NULL AS bigint), event, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
+                               CAST(NULL AS timestamptz), CAST(NULL AS boolean)
+                        FROM events WHERE agent_id = $1 AND {condition} {order}) n {order}"
     )
 }
 
-/// The last number that the agent `$1` is shown of its log: all of it, unless the agent is paused.
-const SHOWN: &str = "coalesce((SELECT paused_from FROM agents WHERE id = $1), 9223372036854775807)";
+/// The last number that an agent is shown of its log: all of it, unless the agent is paused. A statement of its own: PostgreSQL
+/// plans a page of a log well only where it knows the end.
+async fn shown_end(db: &mut dyn Db, agent: i64) -> Tried<i64> {
+    let paused_from: Option<Option<i64>> =
+        db.find("SELECT paused_from FROM agents WHERE id = $1", values![agent]).await?;
+    Ok(paused_from.flatten().unwrap_or(i64::MAX))
+}
 
 /// The highest number that was ever given in an agent's log.
 pub(crate) async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
@@ -81,13 +90,14 @@ pub(crate) async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
 
 /// Whether an agent is shown an entry after this number.
 pub(crate) async fn has_entry_after(db: &mut dyn Db, agent: i64, number: u64) -> Tried<bool> {
-    let sql = log(&format!("number > $2 AND number <= {SHOWN}"), "LIMIT 1");
-    db.exists(&sql, values![agent, i64::try_from(number).unwrap_or(i64::MAX)]).await
+    let end = shown_end(db, agent).await?;
+    let sql = log("number > $2 AND number <= $3", "ORDER BY number LIMIT 1");
+    db.exists(&sql, values![agent, i64::try_from(number).unwrap_or(i64::MAX), end]).await
 }
 
 async fn shown_head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
-    let (shown,): (i64,) = db.one(&format!("SELECT {SHOWN}"), values![agent]).await?;
-    Ok(head(db, agent).await?.min(u64::try_from(shown).unwrap_or(0)))
+    let end = shown_end(db, agent).await?;
+    Ok(head(db, agent).await?.min(log_number(end)))
 }
 
 async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
@@ -134,8 +144,10 @@ async fn entries(db: &mut dyn Db, agent: i64, since: i64, limit: i64) -> Tried<V
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = $1 ORDER BY n.number",
         message_columns("n"),
-        log(&format!("number > $2 AND number <= {SHOWN}"), "ORDER BY number LIMIT $3")
+        log("number > $2 AND number <= $4", "ORDER BY number LIMIT $3")
     );
-    let (found, _) = db.page(&sql, values![agent, since, limit], |SizedEntry(_, bytes): &SizedEntry| *bytes).await?;
+    let end = shown_end(db, agent).await?;
+    let (found, _) =
+        db.page(&sql, values![agent, since, limit, end], |SizedEntry(_, bytes): &SizedEntry| *bytes).await?;
     Ok(found.into_iter().map(|SizedEntry(entry, _)| entry).collect())
 }
