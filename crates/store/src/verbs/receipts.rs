@@ -81,6 +81,10 @@ pub(super) struct Delivery {
     pub(super) sender: i64,
 }
 
+/// Whether a delivery was not read yet, in statements that name deliveries by their key: where PostgreSQL sees `read_at IS NULL`
+/// and has no fresh statistics, it looks for the key among all unread deliveries of the agent.
+const UNREAD: &str = "CASE WHEN read_at IS NULL THEN TRUE ELSE FALSE END";
+
 /// What a recipient did with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryMark {
@@ -174,7 +178,7 @@ async fn hold(
     held_at: Option<Timestamp>,
 ) -> Tried<Vec<i64>> {
     let sql = format!(
-        "UPDATE deliveries SET lease_until = $3 WHERE agent_id = $1 AND message_id {} AND read_at IS NULL
+        "UPDATE deliveries SET lease_until = $3 WHERE agent_id = $1 AND message_id {} AND {UNREAD}
          AND (CAST($4 AS timestamptz) IS NULL OR lease_until > $4) RETURNING message_id",
         (tx.dialect().in_list)("$2")
     );
@@ -228,15 +232,13 @@ async fn set_mark(
     now: Timestamp,
 ) -> Tried<Vec<Marked>> {
     let (set, condition) = match mark {
-        DeliveryMark::Read => {
-            ("read_at = $3, delivered_at = coalesce(delivered_at, $3), lease_until = NULL", "read_at IS NULL")
-        }
-        DeliveryMark::Rung => ("rung_at = $3", "rung_at IS NULL AND read_at IS NULL"),
+        DeliveryMark::Read => ("read_at = $3, delivered_at = coalesce(delivered_at, $3), lease_until = NULL", "TRUE"),
+        DeliveryMark::Rung => ("rung_at = $3", "rung_at IS NULL"),
         DeliveryMark::Delivered => ("delivered_at = $3", "delivered_at IS NULL"),
     };
     let in_list = tx.dialect().in_list;
     let sql = format!(
-        "UPDATE deliveries SET {set} WHERE agent_id = $1 AND message_id {} AND {condition}
+        "UPDATE deliveries SET {set} WHERE agent_id = $1 AND message_id {} AND {UNREAD} AND {condition}
          RETURNING message_id, delivered_at, read_at, rung_at,
                    (SELECT m.public_id FROM messages m WHERE m.id = message_id),
                    (SELECT m.sender_id FROM messages m WHERE m.id = message_id),

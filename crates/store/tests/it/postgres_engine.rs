@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::mailbox::SearchQuery;
+use amb_core::mailbox::{ClaimRequest, SearchQuery};
 use amb_core::{Code, Draft, Timestamp};
 use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
 use amb_testing::store::{TestStore, at};
@@ -196,4 +196,62 @@ async fn numbers_are_put_forward_while_a_server_works() {
     let now = Timestamp::now();
     store.delivered(&bob, before, before + 1_000_001, now).await.unwrap();
     store.close().await;
+}
+
+/// A planner without statistics takes parts of keys and two-sided ranges for other numbers of rows than they have.
+#[tokio::test]
+async fn pages_of_a_new_office_read_little_more_than_they_show() {
+    const MESSAGES: i64 = 20_000;
+    let (database, store) = fresh().await;
+    let client = database.connection().await;
+    for table in ["messages", "deliveries", "events"] {
+        client.batch_execute(&format!("ALTER TABLE {table} SET (autovacuum_enabled = off)")).await.unwrap();
+    }
+    let (alice, bob) = store.pair().await;
+    store.say(&alice, &bob, "Plan", "first").await;
+    let fill = format!(
+        "INSERT INTO messages (public_id, session_id, sender_id, created_at, priority, ttl, content)
+         SELECT gen_random_uuid(), m.session_id, m.sender_id, m.created_at + n * interval '1 microsecond', 1, 2, 'more'
+         FROM messages m, generate_series(1, {MESSAGES}) n;
+         INSERT INTO deliveries (message_id, agent_id, number, priority)
+         SELECT m.id, {bob}, 1000 + row_number() OVER (ORDER BY m.id), 1 FROM messages m WHERE m.content = 'more';
+         UPDATE mailboxes SET head = 1000 + {MESSAGES} WHERE agent_id = {bob};
+         UPDATE session_members SET unread = unread + {MESSAGES} WHERE agent_id = {bob}",
+        bob = bob.key
+    );
+    client.batch_execute(&fill).await.unwrap();
+    store.close().await;
+    drop((store, client));
+    for verb in ["events", "inbox", "claim", "ack"] {
+        database.alone().await;
+        database.run("SELECT pg_stat_reset()").await;
+        let store = open(&database).await;
+        // More often than a prepared statement is planned for its parameters.
+        for _ in 0..8 {
+            let shown = match verb {
+                "events" => store.events(bob.key, 0, 10).await.unwrap().len(),
+                "inbox" => 9 + store.inbox(&bob, false, at(2)).await.unwrap().sessions.len(),
+                _ => {
+                    let claim = ClaimRequest { limit: 10, lease: Duration::from_secs(60), urgent_first: true };
+                    let claimed = store.claim(&bob, claim, at(2)).await.unwrap().answer;
+                    if verb == "ack" {
+                        let ids: Vec<_> = claimed.iter().map(|message| message.id.clone()).collect();
+                        assert_eq!(store.ack(&bob, &ids, at(3)).await.unwrap().answer, 10);
+                    }
+                    claimed.len()
+                }
+            };
+            assert_eq!(shown, 10, "{verb}");
+        }
+        store.close().await;
+        drop(store);
+        // A connection that ends has said what it read.
+        database.alone().await;
+        let read = "SELECT relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
+                    WHERE relname IN ('messages', 'deliveries', 'events')";
+        for row in database.connection().await.query(read, &[]).await.unwrap() {
+            let (table, read): (String, i64) = (row.get(0), row.get(1));
+            assert!(read < MESSAGES / 4, "{verb} read {read} rows of {table} for eight pages of ten");
+        }
+    }
 }
