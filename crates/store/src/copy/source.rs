@@ -45,9 +45,10 @@ impl CopySource {
     }
 
     /// A hash that changes with any work of a server on the file: over the agents, the end of each log, and the last changes of what is
-    /// in no log.
+    /// in no log. And over the version of the schema: half a copy in an older one cannot be continued.
     pub(super) fn fingerprint(&self) -> Result<String> {
-        const LOOKS: [&str; 3] = [
+        const LOOKS: [&str; 4] = [
+            "SELECT 'version ' || max(version) FROM refinery_schema_history",
             "SELECT hex(public_id) || ' ' || log_floor
                     || ' ' || coalesce((SELECT max(number) FROM deliveries WHERE agent_id = agents.id), 0)
                     || ' ' || coalesce((SELECT max(number) FROM events WHERE agent_id = agents.id), 0)
