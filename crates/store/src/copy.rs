@@ -52,7 +52,7 @@ pub struct Copied {
 }
 
 /// Copies everything from a SQLite file that no server has open to an empty PostgreSQL database, or goes on with a copy
-/// that was interrupted. `progress` is told of every page, and may stop the copy; the same call later goes on.
+/// that was interrupted. `progress` is called for every page, and may stop the copy; the same call later goes on.
 ///
 /// Counts and checksums of both sides are compared at the end, and only then can a server open the target. A half copy of
 /// a file that has changed since is refused; with `start_over` it is removed, and the copy begins anew.

@@ -101,7 +101,7 @@ pub trait Tx: Db {
     }
 
     /// Appends an event other than mail to the log of an agent, whose mailbox is locked. Returns its number there.
-    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
+    async fn log_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
 
     /// The time for the message that is written next: later than that of a message that was written before it.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;

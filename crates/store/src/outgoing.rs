@@ -167,7 +167,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// The answer, and what everybody is told.
+    /// The answer, and the log entries of the recipients.
     pub(crate) fn into_written(self, placed: Placed) -> Written<Sent> {
         let answer = self.sent(&placed);
         let reply_to = self.reply_to().map(Into::into);

@@ -141,7 +141,7 @@ impl Update {
         })
     }
 
-    /// What the one it goes to is told.
+    /// The event for its recipient.
     pub(crate) fn event(self, from: AgentName, session: Uuid, subject: &str) -> NewMessage {
         NewMessage {
             session_id: session.into(),

@@ -183,11 +183,11 @@ impl Tx for PgTx<'_> {
         locked.map(drop)
     }
 
-    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
+    async fn log_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
         let SendBatch { rows, logs, .. } = &mut self.batch;
-        let told = rows.event(logs, agent, event, now)?;
-        let number = told.as_ref().and_then(|one| one.entry.cursor.as_number()).unwrap_or(0);
-        self.entries.extend(told);
+        let logged = rows.event(logs, agent, event, now)?;
+        let number = logged.as_ref().and_then(|one| one.entry.cursor.as_number()).unwrap_or(0);
+        self.entries.extend(logged);
         Ok(number)
     }
 

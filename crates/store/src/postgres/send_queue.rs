@@ -71,7 +71,7 @@ impl SendQueue {
         drop(self.queue.lock().take());
         let task = self.task.lock().take();
         if let Some(task) = task {
-            // One that panicked has dropped its messages, whose senders were told.
+            // One that panicked has dropped its messages, whose senders got an error.
             let _ = task.await;
         }
     }

@@ -66,7 +66,7 @@ impl Retimed {
         self.0.get(&message).copied()
     }
 
-    /// Brings what is told of these messages in line with what was written.
+    /// Sets the times in log entries of these messages to those that were written.
     pub(super) fn correct<'a>(&self, entries: impl IntoIterator<Item = &'a mut LogEntry>) {
         if self.0.is_empty() {
             return;

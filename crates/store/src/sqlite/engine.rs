@@ -133,10 +133,10 @@ impl Tx for WriteTx {
         Ok(self.db.last_insert_rowid())
     }
 
-    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
-        let told = self.append_event(agent, event, now)?;
-        let number = told.entry.cursor.as_number().unwrap_or(0);
-        self.entries.push(told);
+    async fn log_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
+        let logged = self.append_event(agent, event, now)?;
+        let number = logged.entry.cursor.as_number().unwrap_or(0);
+        self.entries.push(logged);
         Ok(number)
     }
 

@@ -23,7 +23,7 @@ const SMALL_INBOX: u32 = 64;
 #[async_trait]
 impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
-        // The disk first: a full disk is what an operator has to be told.
+        // The disk first: a full disk is what an operator has to know.
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || disk_space::check(&path)).await.map_err(StoreError::internal)??;
         self.writer()?.write(Isolation::Own, |_| Ok(())).await?;

@@ -132,7 +132,7 @@ fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
 }
 
-/// Asks for a connection. `person`, who decides in the caller's name, is told of it in the same transaction and so locked too; the
+/// Asks for a connection. `person`, who decides in the caller's name, gets an event in the same transaction and so is locked too; the
 /// same for [`approve`] and [`settle_change`].
 pub(super) async fn request(
     tx: &mut dyn Tx,
@@ -183,7 +183,7 @@ pub(super) async fn request(
         return Err(refusals::too_many_waiting(&ask.target).into());
     }
     if let Some(expired) = settle(tx, Between::FromTo(me, peer), "PENDING", "EXPIRED", now).await? {
-        tx.tell(me, changed(expired, &target.name, ConnectionStatus::Expired), now).await?;
+        tx.log_event(me, changed(expired, &target.name, ConnectionStatus::Expired), now).await?;
     }
     let id = fresh_uuid(now);
     let code = insert_request(tx, me, peer, id, ask, now).await?;
@@ -193,7 +193,7 @@ pub(super) async fn request(
         message: ask.intro.clone(),
         verification_code: (!ask.private_code).then(|| code.clone()),
     };
-    tx.tell(peer, event, now).await?;
+    tx.log_event(peer, event, now).await?;
     Ok(ConnectionRequested {
         connection_id: id.into(),
         verification_code: code,
@@ -270,7 +270,7 @@ pub(super) async fn approve(
     })?;
     tx.changed(Cached::Connection(requester, target));
     let event = Event::ConnectionApproved { connection_id: public_id.into(), connected_agent: caller.name.clone() };
-    tx.tell(requester, event, now).await?;
+    tx.log_event(requester, event, now).await?;
     Ok(Connected {
         connection_id: public_id.into(),
         status: ConnectionStatus::Active,
@@ -323,7 +323,7 @@ pub(super) async fn settle_change(
         ConnectionChange::Reject => {
             let id = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await?;
             let id = id.ok_or_else(|| refusals::no_pending(peer))?;
-            tx.tell(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
+            tx.log_event(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
             id
         }
         ConnectionChange::Revoke => {
@@ -348,7 +348,7 @@ pub(super) async fn settle_change(
 async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, id: Uuid, now: Timestamp) -> Tried<()> {
     tasks::end_between(tx, caller, other, now).await?;
     transcripts::unshare(tx, caller.key.0, other).await?;
-    tx.tell(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await.map(drop)
+    tx.log_event(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await.map(drop)
 }
 
 /// Ends what is between the two, and puts a block there. The other side learns that a connection ended, not that it is
@@ -364,7 +364,7 @@ async fn block(tx: &mut dyn Tx, caller: &Agent, other: i64, now: Timestamp) -> T
         transcripts::unshare(tx, me, other).await?;
     }
     if let Some(id) = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await? {
-        tx.tell(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
+        tx.log_event(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
     }
     settle(tx, Between::FromTo(me, other), "PENDING", "EXPIRED", now).await?;
     if let Some(id) = settle(tx, Between::FromTo(me, other), "BLOCKED", "BLOCKED", now).await? {
@@ -392,7 +392,7 @@ async fn expire(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
         let sql = "UPDATE connections SET status = 'EXPIRED', updated_at = $2 WHERE id = $1 AND status = 'PENDING'";
         if tx.execute(sql, values![id, now]).await? == 1 {
             let event = changed(public_id, &row::name(&target)?, ConnectionStatus::Expired);
-            tx.tell(requester, event, now).await?;
+            tx.log_event(requester, event, now).await?;
             expired += 1;
         }
     }
@@ -412,7 +412,7 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
     for peer in peers_of(tx, me).await? {
         if let Some(id) = settle(tx, Between::Pair(me, peer), "ACTIVE", "REVOKED", now).await? {
             tx.changed(Cached::Connection(me, peer));
-            tx.tell(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
+            tx.log_event(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
         }
     }
     for side in ["requester_id", "target_id"] {

@@ -138,7 +138,7 @@ pub(super) struct Seat {
     pub(super) household: i64,
     pub(super) token: i64,
     pub(super) as_person: bool,
-    /// The person that the household has, who is told.
+    /// The person that the household has, who gets an event.
     person: Option<i64>,
 }
 
@@ -173,7 +173,7 @@ fn changed(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>, n
 pub(super) async fn tell_joined(tx: &mut dyn Tx, seat: &Seat, agent: &AgentName, now: Timestamp) -> Tried<()> {
     let Some(person) = seat.person else { return Ok(()) };
     tx.lock(&[person]).await?;
-    tx.tell(person, changed(agent, HouseholdChange::Joined, None, now), now).await.map(drop)
+    tx.log_event(person, changed(agent, HouseholdChange::Joined, None, now), now).await.map(drop)
 }
 
 async fn add_machine(tx: &mut dyn Tx, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Tried<Machine> {
@@ -330,7 +330,7 @@ async fn take_out(
         groups::leave_without_consent(tx, member.id, &locked).await?;
         let event = changed(&member.name, HouseholdChange::Left, Some(&by.name), now);
         for told in [Some(member.id), person].into_iter().flatten().filter(|told| *told != by.key.0) {
-            tx.tell(told, event.clone(), now).await?;
+            tx.log_event(told, event.clone(), now).await?;
         }
     }
     Ok(())
@@ -354,7 +354,7 @@ pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp
     tx.changed(Cached::Households);
     match person_of(tx, household).await? {
         Some((person, _)) if person != caller.key.0 => {
-            tx.tell(person, changed(&caller.name, HouseholdChange::Left, None, now), now).await.map(drop)
+            tx.log_event(person, changed(&caller.name, HouseholdChange::Left, None, now), now).await.map(drop)
         }
         _ => Ok(()),
     }

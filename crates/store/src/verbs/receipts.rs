@@ -1,4 +1,4 @@
-//! How far mail has come: handed over, rung for, read, claimed.
+//! Receipts of mail (delivered, rung for, read), and claims.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -218,7 +218,7 @@ pub(super) async fn mark(
     // Senders get their receipts in the order that was asked for.
     for one in mail.iter().filter_map(|one| marked.remove(&one.message)) {
         let receipt = Receipt::of(caller.name.clone(), one.created_at, one.delivered_at, one.read_at).rung(one.rung_at);
-        tx.tell(one.sender, Event::Receipt { message_id: one.public_id.into(), receipt }, now).await?;
+        tx.log_event(one.sender, Event::Receipt { message_id: one.public_id.into(), receipt }, now).await?;
     }
     Ok(count)
 }

@@ -1,5 +1,5 @@
 //! Stepping in: what a household's person does to its agents, their conversations and their tasks. The rules are core's
-//! ([`amb_core::stepping_in`]); everybody concerned is told who did it.
+//! ([`amb_core::stepping_in`]); everybody concerned gets an event that says who did it.
 
 mod in_name;
 
@@ -140,7 +140,7 @@ async fn tell(tx: &mut dyn Tx, mut agents: Vec<i64>, by: &AgentName, act: &Act, 
     agents.dedup();
     for agent in agents {
         let event = Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act: act.clone() });
-        tx.tell(agent, event, now).await?;
+        tx.log_event(agent, event, now).await?;
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ async fn tell_of_task(
     agents.dedup();
     for agent in agents {
         let act = act(task.clone().task(agent)?);
-        tx.tell(agent, Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act }), now).await?;
+        tx.log_event(agent, Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act }), now).await?;
     }
     Ok(())
 }
@@ -189,7 +189,7 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     let act = if paused { Act::Paused { agent } } else { Act::Resumed { agent } };
     // The last that the agent is shown is that it is paused.
     let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), at: Some(now), act: act.clone() });
-    let number = i64::try_from(tx.tell(member.id, event, now).await?).unwrap_or(i64::MAX);
+    let number = i64::try_from(tx.log_event(member.id, event, now).await?).unwrap_or(i64::MAX);
     let set = "UPDATE agents SET paused_at = $2, paused_by = $3, paused_from = $4 WHERE id = $1";
     match paused {
         true => tx.execute(set, values![member.id, now, caller.name.as_str(), number]).await?,

@@ -20,7 +20,7 @@ use crate::row;
 use crate::tasks::{TaskRow, Update, task_uuid};
 use crate::types::{Agent, AgentKey, LogEntry, Written, to_micros};
 
-/// Overdue tasks told of in one transaction.
+/// Overdue tasks marked in one transaction.
 const SOME: i64 = 200;
 
 /// Tasks that were given by a send.
@@ -298,7 +298,7 @@ async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
         // As it is under the locks.
         let task = find(tx, task.owner, task.id).await?;
         for side in [task.owner, task.assignee] {
-            tx.tell(side, Event::TaskOverdue { task: task.clone().task(side)? }, now).await?;
+            tx.log_event(side, Event::TaskOverdue { task: task.clone().task(side)? }, now).await?;
         }
     }
     Ok(marked)

@@ -11,7 +11,7 @@ use crate::error::{Result, conflict};
 use crate::sqlite::error::failed;
 use crate::{StoreError, refusals};
 
-/// How often progress is told.
+/// How often progress is reported.
 const TELL: Duration = Duration::from_millis(200);
 
 /// What a copy of a database holds.

@@ -1,4 +1,4 @@
-//! Whether the disk keeps what it is told.
+//! Whether the disk keeps what is synced.
 //!
 //! SQLite syncs the write-ahead log at each commit (`synchronous = FULL`), and shows the commit to readers only after that: so
 //! what is answered and what is read is durable. After a failed sync the kernel may have dropped what it could not write,
