@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use amb_core::Timestamp;
 use parking_lot::RwLock;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, UnitWeighter};
 
 use crate::types::{Agent, KeyHash};
 
 /// Most keys in the cache.
-const CAPACITY: usize = 50_000;
+const CAPACITY: u64 = 50_000;
 
 /// A bounded cache of keys.
 #[derive(Debug)]
@@ -37,7 +38,9 @@ struct KnownKey {
 
 impl Default for KnownKeys {
     fn default() -> Self {
-        Self { keys: Cache::new(CAPACITY), state: RwLock::default(), believed: None }
+        // It grows from few: most offices are small.
+        let keys = Cache::with(256, CAPACITY, UnitWeighter, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Self { keys, state: RwLock::default(), believed: None }
     }
 }
 
