@@ -44,9 +44,9 @@ def sqlite(path: str) -> None:
         INSERT INTO deliveries (message_id, agent_id, number, priority, delivered_at, read_at)
         SELECT m.id, s.low_id + s.high_id - m.sender_id, m.id, 1, m.created_at, iif(m.id > 1000000 + {MESSAGES} - 5000, NULL, m.created_at)
         FROM messages m JOIN sessions s ON s.id = m.session_id WHERE m.id > 1000000;
-        INSERT INTO tasks (id, public_id, owner_id, assignee_id, state, subject, message_id, message_public_id, session_public_id,
+        INSERT INTO tasks (id, public_id, owner_id, assignee_id, state, subject, message_public_id, session_public_id,
                            parent_id, deadline, overdue, created_at, updated_at)
-        {series.format(TASKS)} SELECT n, randomblob(16), {one}, {other}, {COMMON_STATES}, 'Task number ' || n, 1000000 + n, m.public_id, s.public_id,
+        {series.format(TASKS)} SELECT n, randomblob(16), {one}, {other}, {COMMON_STATES}, 'Task number ' || n, m.public_id, s.public_id,
                            iif(n % 4 = 0 AND n > 1, n - 1, NULL), {now} + 3600000000, n % 50 = 0, {now} - n * 1000000, {now} - n * 1000000
         FROM k JOIN messages m ON m.id = 1000000 + n JOIN sessions s ON s.id = m.session_id;
         COMMIT;
@@ -72,27 +72,26 @@ def postgres(url: str) -> None:
                (SELECT household_id FROM agents WHERE person) {series(AGENTS)};
         INSERT INTO mailboxes (agent_id, head) SELECT 1000 + n, 2000000 {series(AGENTS)};
         INSERT INTO presence (agent_id, last_seen) SELECT 1000 + n, now() {series(AGENTS)};
-        INSERT INTO sessions (id, public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id, created_at, last_seq, last_at)
+        INSERT INTO sessions (id, public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id, created_at, last_at)
         SELECT n, gen_random_uuid(), 'Subject number ' || n, 'subject number ' || n, {one}, {other}, least({one}, {other}),
-               greatest({one}, {other}), now() - interval '1 day', {MESSAGES} / {SESSIONS}, now() - n * interval '1 second' {series(SESSIONS)};
+               greatest({one}, {other}), now() - interval '1 day', now() - n * interval '1 second' {series(SESSIONS)};
         INSERT INTO session_members (agent_id, session_id, unread) SELECT {one}, n, n % 3 {series(SESSIONS)};
         INSERT INTO session_members (agent_id, session_id, unread) SELECT {other}, n, 0 {series(SESSIONS)};
-        INSERT INTO messages (session_id, seq, public_id, sender_id, recipient_id, delivery_number, created_at, priority, ttl, content)
-        SELECT s.id, 1 + n / {SESSIONS}, gen_random_uuid(),
-               CASE WHEN n / {SESSIONS} % 2 = 1 THEN s.initiator_id ELSE s.participant_id END,
-               CASE WHEN n / {SESSIONS} % 2 = 1 THEN s.participant_id ELSE s.initiator_id END,
-               n, now() - ({MESSAGES} - n) * interval '50 milliseconds', 1, 2,
+        INSERT INTO messages (public_id, session_id, sender_id, created_at, priority, ttl, content)
+        SELECT gen_random_uuid(), s.id, CASE WHEN n / {SESSIONS} % 2 = 1 THEN s.initiator_id ELSE s.participant_id END,
+               now() - ({MESSAGES} - n) * interval '50 milliseconds', 1, 2,
                'This is message number ' || n || ' of many, with some words to read in it.'
-        {series(MESSAGES)} JOIN sessions s ON s.id = 1 + n % {SESSIONS};
-        INSERT INTO entries (agent_id, number, session_id, seq, priority, delivered_at, read_at)
-        SELECT recipient_id, delivery_number, session_id, seq, 1, created_at, CASE WHEN delivery_number > {MESSAGES} - 5000 THEN NULL ELSE created_at END
-        FROM messages;
+        {series(MESSAGES)} JOIN sessions s ON s.id = 1 + n % {SESSIONS} ORDER BY n;
+        INSERT INTO deliveries (message_id, agent_id, number, priority, delivered_at, read_at)
+        SELECT m.id, s.low_id + s.high_id - m.sender_id, m.id, 1, m.created_at,
+               CASE WHEN m.id > {MESSAGES} - 5000 THEN NULL ELSE m.created_at END
+        FROM messages m JOIN sessions s ON s.id = m.session_id;
         INSERT INTO search_cursors (agent_id, number) SELECT 1000 + n, 2000000 {series(AGENTS)};
         INSERT INTO tasks (id, public_id, owner_id, assignee_id, state, subject, message_public_id, session_public_id, parent_id, deadline,
                            overdue, created_at, updated_at)
         SELECT n, gen_random_uuid(), {one}, {other}, {COMMON_STATES}, 'Task number ' || n, m.public_id, s.public_id,
                CASE WHEN n % 4 = 0 AND n > 1 THEN n - 1 END, now() + interval '1 hour', n % 50 = 0, now() - n * interval '1 second', now() - n * interval '1 second'
-        {series(TASKS)} JOIN sessions s ON s.id = 1 + n % {SESSIONS} JOIN messages m ON m.session_id = s.id AND m.seq = 1 + n / {SESSIONS};
+        {series(TASKS)} JOIN messages m ON m.id = n JOIN sessions s ON s.id = m.session_id;
         ANALYZE;
     """
     subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", url], input=script, text=True, check=True)
