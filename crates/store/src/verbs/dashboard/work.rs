@@ -60,10 +60,13 @@ pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -
              WHERE n.household_id = $1"
         )
     };
-    let ids = format!("{} UNION {} AND {}", of("owner_id"), of("assignee_id"), came());
     let rest = format!("WHERE t.id {} ORDER BY t.updated_at DESC, t.id DESC", (db.dialect().in_list)("$1"));
     let mut lanes = Vec::new();
     for state in LANES {
+        // Asked of rejected tasks alone: what it costs would change the plan for all.
+        let came =
+            if state == TaskState::Rejected { format!(" AND NOT {}", undelivered_task()) } else { String::new() };
+        let ids = format!("{} UNION {}{came}", of("owner_id"), of("assignee_id"));
         let mut found: Vec<(i64, Timestamp)> = db.rows(&ids, values![household.0, state.as_str()]).await?;
         let count = found.len() as u64;
         found.sort_unstable_by_key(|(id, changed)| std::cmp::Reverse((*changed, *id)));
