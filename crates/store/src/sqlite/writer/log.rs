@@ -145,6 +145,11 @@ mod tests {
     use crate::unit::{TestStore, at, new_agent};
     use crate::{ConnectionDecision, Join, KeyHash, NewAgent, NewKey};
 
+    async fn execute(store: &SqliteStore, sql: &'static str) {
+        let execute = move |tx: &mut WriteTx| tx.db.execute_batch(sql).map_err(failed);
+        store.writer().unwrap().write(Isolation::Everybody, execute).await.unwrap();
+    }
+
     fn event() -> Event {
         let connection_id = uuid::Uuid::nil().into();
         Event::ConnectionChanged { connection_id, agent: "bob".parse().unwrap(), status: ConnectionStatus::Active }
@@ -155,17 +160,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&directory.path().join("mail.db")).await.unwrap());
         let alice = TestStore(store.clone()).enter("alice").await.key;
-        let run = |sql: &'static str| {
-            let store = store.clone();
-            async move {
-                store
-                    .writer()
-                    .unwrap()
-                    .write(Isolation::Everybody, move |tx| tx.db.execute_batch(sql).map_err(failed))
-                    .await
-                    .unwrap()
-            }
-        };
         let append = || {
             let store = store.clone();
             async move {
@@ -178,12 +172,17 @@ mod tests {
             }
         };
         assert_eq!(append().await.unwrap(), "1");
-        run("CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events BEGIN SELECT RAISE(ABORT, 'refused'); END").await;
+        execute(
+            &store,
+            "CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
+        .await;
         append().await.unwrap_err();
-        run("DROP TRIGGER temp.refuse").await;
+        execute(&store, "DROP TRIGGER temp.refuse").await;
         assert_eq!(append().await.unwrap(), "2", "the refused entry took no number");
         store.shut().await;
     }
+
     #[tokio::test]
     async fn an_act_in_an_agents_name_that_cannot_be_told_has_not_happened() {
         let directory = tempfile::tempdir().unwrap();
@@ -196,28 +195,20 @@ mod tests {
         };
         let (ann, coder, friend) = (join("ann", true).await, join("coder", false).await, office.enter("friend").await);
         office.connect(&friend, &coder).await;
-        let run = |sql: &'static str| {
-            let store = store.clone();
-            async move {
-                store
-                    .writer()
-                    .unwrap()
-                    .write(Isolation::Everybody, move |tx| tx.db.execute_batch(sql).map_err(failed))
-                    .await
-                    .unwrap()
-            }
-        };
         let block = ConnectionDecision::Change { peer: friend.name.clone(), change: ConnectionChange::Block };
         let key = NewKey { hash: KeyHash::of("new"), prefix: "amb_new".into() };
-        run("CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events WHEN NEW.event LIKE '%stepped_in%'
-             BEGIN SELECT RAISE(ABORT, 'refused'); END")
+        execute(
+            &store,
+            "CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events WHEN NEW.event LIKE '%stepped_in%'
+             BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
         .await;
         office.decide_connection(&ann, &coder.name, block.clone(), at(2)).await.unwrap_err();
         office.renew_key(&ann, &coder.name, key.clone(), at(2)).await.unwrap_err();
         office.say(&friend, &coder, "Plan", "still connected").await;
         let knows = async |text| office.agent_by_key_hash(KeyHash::of(text), at(3)).await.unwrap().is_some();
         assert!(knows("coder").await && !knows("new").await);
-        run("DROP TRIGGER temp.refuse").await;
+        execute(&store, "DROP TRIGGER temp.refuse").await;
         office.decide_connection(&ann, &coder.name, block, at(4)).await.unwrap();
         office.renew_key(&ann, &coder.name, key, at(4)).await.unwrap();
         assert!(!knows("coder").await && knows("new").await);
