@@ -243,8 +243,8 @@ impl Bell {
         }
     }
 
-    /// Records that the client knows about messages in another way, such as by a hook: it is reminded of them, not rung as for
-    /// new ones.
+    /// Records that the client was shown messages in another way, such as by a hook: for these it gets reminders, and no wake-up
+    /// as for new ones.
     pub fn told_otherwise<'w>(&mut self, now: Timestamp, told: impl Iterator<Item = &'w WaitingMessage>) {
         for mail in told {
             if self.ledger.rung_for.insert(mail.id.clone()) {

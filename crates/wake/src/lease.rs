@@ -32,7 +32,7 @@ impl WakeDirectory {
         file::lock(&self.root().join("lease.lock"))
     }
 
-    /// The session that is rung for this mailbox, if the holder of the lease lives.
+    /// The client session that gets the wake-ups of this mailbox, if the holder of the lease lives.
     pub fn lease(&self) -> io::Result<Option<Lease>> {
         Ok(file::read::<Lease>(&self.lease_path())?.filter(|lease| lease.process.is_alive()))
     }

@@ -66,7 +66,7 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(store: TestSto
     assert_eq!((moved.answer.id.clone(), moved.answer.deadline), (id.clone(), Some(at(10))));
     let again = store.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
     assert_eq!((again.answer, again.entries.len()), (moved.answer.clone(), 0), "again is nothing new");
-    // The one that had it is told to stop, and can do nothing more to it.
+    // The agent that had it gets an update that ends it, and can do nothing more to it.
     let messages = store.came(&writer, heads[0]).await;
     assert_eq!(messages, [(Kind::TaskUpdate, "ann gave this task to tester; stop working on it".to_owned())]);
     assert_eq!(code(store.set_task_state(&writer, &id, TaskState::Completed, None, at(4)).await), Code::NotFound);

@@ -289,9 +289,12 @@ impl BatchFacts {
         let (pair, group) = sides.columns();
         let (low, high) = pair.unzip();
         let select = client.prepare_cached(SESSION_OF_SIDES).await?;
-        let found = client.query(&select, &[&low, &high, &group, &key]).await?;
-        if !found.is_empty() {
-            return Ok(self.add_sessions(&found)?);
+        // Those of pairs were looked up with the locks.
+        if group.is_some() {
+            let found = client.query(&select, &[&low, &high, &group, &key]).await?;
+            if !found.is_empty() {
+                return Ok(self.add_sessions(&found)?);
+            }
         }
         let other = pair.map(|(low, high)| low + high - caller);
         let public_id = fresh_uuid(at);
