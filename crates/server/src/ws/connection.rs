@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use futures_util::SinkExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long to wait for the client's close frame.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -15,6 +15,8 @@ const MAX_REASON: usize = 123;
 pub(super) struct TimedSocket {
     socket: WebSocket,
     patience: Duration,
+    /// Until when the client must have taken the pong to its last ping, where that may not be written yet.
+    pong_deadline: Option<Instant>,
 }
 
 /// Why no more can be written.
@@ -80,13 +82,28 @@ impl CloseReason {
 
 impl TimedSocket {
     pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
-        Self { socket, patience }
+        Self { socket, patience, pong_deadline: None }
     }
 
     /// Takes the next message of the client's; safe to be cancelled.
+    ///
+    /// The library queues a pong for each ping without a bound. So the pong is written before anything more is read: a client
+    /// that sends pings and does not read is closed.
     pub(super) async fn recv(&mut self) -> Result<Message, CloseReason> {
+        if let Some(deadline) = self.pong_deadline {
+            match timeout_at(deadline, self.socket.flush()).await {
+                Ok(Ok(())) => self.pong_deadline = None,
+                Ok(Err(_)) => return Err(CloseReason::gone()),
+                Err(_) => return Err(CloseReason::later("too slow; reconnect with since".to_owned())),
+            }
+        }
         match self.socket.recv().await {
-            Some(Ok(message)) => Ok(message),
+            Some(Ok(message)) => {
+                if matches!(message, Message::Ping(_)) {
+                    self.pong_deadline = Some(Instant::now() + self.patience);
+                }
+                Ok(message)
+            }
             None => Err(CloseReason::gone()),
             Some(Err(error)) => {
                 // Matched by text, since axum does not expose the error's type.

@@ -6,6 +6,8 @@ use amb_server::Config;
 use futures_util::{SinkExt, StreamExt};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
@@ -254,6 +256,30 @@ async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
     let mut resumed = server.since(&bob, last).await;
     for number in last + 1..=start + MESSAGES {
         assert_eq!(resumed.hear().await["cursor"], number);
+    }
+}
+
+/// The library answers pings by itself, and would queue the pongs for a client that does not read.
+#[tokio::test]
+async fn a_client_that_pings_and_does_not_read_is_cut_off() {
+    const MOST: usize = 64 * 1024 * 1024;
+    let config = Config { ws_slow_timeout: Duration::from_millis(50), rate_limits: None, ..Config::default() };
+    let server = TestServer::sqlite_with(config).await;
+    let alice = server.register("alice-agent").await;
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
+    let head = format!(
+        "GET /ws?api_key={} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        alice.key
+    );
+    soon(line.write_all(head.as_bytes())).await.unwrap();
+    let mut ping = vec![0x89, 0x80 | 125, 0, 0, 0, 0];
+    ping.extend([b'x'; 125]);
+    let pings = ping.repeat(500);
+    let mut written = 0;
+    while soon(line.write_all(&pings)).await.is_ok() {
+        written += pings.len();
+        assert!(written < MOST, "the office reads pings whose answers nobody takes");
     }
 }
 
