@@ -1,14 +1,18 @@
 //! Bodies: JSON, bounded, read once.
 
+use std::pin::pin;
+
 use amb_core::{AgentName, OfficeError};
 use axum::body::{Body as RawBody, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
+use futures_util::future::poll_immediate;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
 use crate::app::App;
+use crate::caller::CallerWithKey;
 use crate::problem::Problem;
 
 /// A body that is too large is drained up to this multiple of the limit, so that the client gets to read the response.
@@ -22,10 +26,22 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         check_type(request.headers(), request.body())?;
-        let read = read(request.into_body(), app.config.body_limit);
-        let bytes = tokio::time::timeout(app.config.header_timeout, read).await.map_err(|_| {
-            Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time; send it again")
-        })??;
+        let caller = request.extensions().get::<CallerWithKey>().cloned();
+        let mut read = pin!(read(request.into_body(), app.config.body_limit));
+        let bytes = match poll_immediate(&mut read).await {
+            Some(bytes) => bytes?,
+            None => {
+                let bytes = tokio::time::timeout(app.config.header_timeout, read).await.map_err(|_| {
+                    let detail = "the body did not arrive in time; send it again";
+                    Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail)
+                })??;
+                // The key was checked when the head arrived, and may have ended since.
+                if let Some(caller) = caller {
+                    caller.check_still_valid(app).await?;
+                }
+                bytes
+            }
+        };
         parse(&bytes).map(Self)
     }
 }
@@ -56,6 +72,10 @@ fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
 
 async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
     let expected = body.size_hint().lower();
+    let too_large_problem = || OfficeError::too_large(format!("the body has more than {limit} bytes")).into();
+    if expected > limit.saturating_mul(DRAIN) as u64 {
+        return Err(too_large_problem());
+    }
     let mut frames = body.into_data_stream();
     let mut first = Bytes::new();
     // Most bodies are one frame, and then nothing is copied.
@@ -82,7 +102,7 @@ async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
         }
     }
     match (too_large, whole.is_empty()) {
-        (true, _) => Err(OfficeError::too_large(format!("the body has more than {limit} bytes")).into()),
+        (true, _) => Err(too_large_problem()),
         (false, true) => Ok(first),
         (false, false) => Ok(whole.into()),
     }

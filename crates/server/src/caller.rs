@@ -49,7 +49,21 @@ impl FromRequestParts<App> for CallerWithKey {
         let Some(key) = key_in(&parts.headers) else {
             return Err(unauthorized("this needs a key: send it as X-API-Key").into());
         };
-        Ok(Self(who(app, key, address).await?, KeyHash::of(key)))
+        let caller = Self(who(app, key, address).await?, KeyHash::of(key));
+        parts.extensions.insert(caller.clone());
+        Ok(caller)
+    }
+}
+
+impl CallerWithKey {
+    /// Refuses a caller whose key has ended since it was authenticated.
+    pub(crate) async fn check_still_valid(&self, app: &App) -> Result<(), OfficeError> {
+        let Self(agent, key) = self;
+        let found = app.store.agent_by_key_hash(*key, Timestamp::now()).await?;
+        match found.is_some_and(|found| found.key == agent.key) {
+            true => Ok(()),
+            false => Err(key_ended()),
+        }
     }
 }
 

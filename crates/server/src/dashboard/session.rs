@@ -156,19 +156,20 @@ struct WithToken<T> {
     form: T,
 }
 
-impl<T: DeserializeOwned> FromRequest<App> for Posted<T> {
+impl<T: DeserializeOwned + Send> FromRequest<App> for Posted<T> {
     type Rejection = PageError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, PageError> {
         let (mut parts, body) = request.into_parts();
-        let visitor = Visitor::from_request_parts(&mut parts, app).await?;
-        let read = Form::<WithToken<T>>::from_request(Request::from_parts(parts, body), app);
+        let read = Form::<WithToken<T>>::from_request(Request::from_parts(parts.clone(), body), app);
         let Ok(read) = tokio::time::timeout(app.config.header_timeout, read).await else {
             let detail = "the form did not arrive in time; send it again";
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail).into());
         };
         let Form(WithToken { csrf, form }) = read
             .map_err(|bad| Problem::new(bad.status(), "malformed", "the form cannot be read; open its page again"))?;
+        // After the form has arrived: the browser may have been signed out since its head did.
+        let visitor = Visitor::from_request_parts(&mut parts, app).await?;
         match csrf.as_bytes().ct_eq(visitor.csrf().as_bytes()).into() {
             true => Ok(Self(visitor, form)),
             false => {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use amb_server::Config;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::test_server::{Agent, Answer, TestServer, soon};
 
@@ -95,4 +97,30 @@ async fn a_wait_ends_when_its_key_does_on_another_replica() {
     a_wait_ends_with_its_key(shared, &elsewhere).await;
 }
 
-crate::on_every_store!(a_key_in_its_grace_cannot_lock_its_owner_out);
+async fn a_key_that_ends_before_its_body_arrives_does_nothing(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let body = json!({"to": bob.name, "subject": "Plan", "content": "late"}).to_string();
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
+    let head = format!(
+        "POST /messages/send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-API-Key: {}\r\n\
+         Content-Length: {}\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n",
+        alice.key,
+        body.len()
+    );
+    soon(line.write_all(head.as_bytes())).await.unwrap();
+    // The office asks for the body when it has found the caller.
+    let mut asked = [0; 25];
+    soon(line.read_exact(&mut asked)).await.unwrap();
+    assert!(asked.starts_with(b"HTTP/1.1 100 "), "{asked:?}");
+    server.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 0})).await.expect(200);
+    soon(line.write_all(body.as_bytes())).await.unwrap();
+    let mut answer = String::new();
+    soon(line.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"], json!([]));
+}
+
+crate::on_every_store!(
+    a_key_in_its_grace_cannot_lock_its_owner_out,
+    a_key_that_ends_before_its_body_arrives_does_nothing,
+);
