@@ -186,6 +186,12 @@ impl Limiter {
         spend(store, &limits.wrong_key, &network(address), "too many wrong keys from this address").await
     }
 
+    /// What was charged as a wrong key in advance was right: refunds it.
+    pub(crate) async fn right_key(&self, store: &dyn Store, address: IpAddr) {
+        let Some(limits) = &self.0 else { return };
+        give_back(store, &limits.wrong_key, &network(address)).await;
+    }
+
     /// Charges what this replica let pass to the shared account, and takes over the debt of all replicas. `others` is
     /// the number of other replicas. Keys that spent less than a tenth of the limit, summed over replicas, are not
     /// written.

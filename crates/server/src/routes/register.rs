@@ -107,9 +107,13 @@ async fn check_token(app: &App, address: IpAddr, shown: Option<&str>) -> Result<
             "registration_token_needed",
             "registration needs this office's token; give it as registration_token, or amb register --registration-token",
         ),
-        (Registration::Token(token), Some(shown)) if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) => Ok(()),
-        (Registration::Token(_), Some(_)) => {
+        (Registration::Token(token), Some(shown)) => {
+            // Charged before it is compared: beyond the limit not even the right token is told from a wrong one.
             app.limits.wrong_key(&*app.store, address).await?;
+            if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) {
+                app.limits.right_key(&*app.store, address).await;
+                return Ok(());
+            }
             refused("registration_token_wrong", "this is not the office's registration token; ask its operator for it")
         }
     }
