@@ -134,6 +134,23 @@ async fn whatever_is_created_is_created_once(server: TestServer) {
     once_and_again(&server, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
 }
 
+async fn a_key_that_two_routes_use_at_once_is_a_conflict_for_one(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    for round in 0..30 {
+        let key = format!("k-{round}");
+        let post = |path: &str, body: Value| {
+            let request = server.http.post(server.url(path)).header("X-API-Key", &alice.key);
+            server.request(request.header("Idempotency-Key", &key).json(&body))
+        };
+        let message = json!({"to": bob.name, "subject": "Plan", "content": "once"});
+        let (sent, group) =
+            tokio::join!(post("/messages/send", message), post("/groups", json!({"name": format!("crew-{round}")})));
+        let mut statuses = [sent.status, group.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409]);
+    }
+}
+
 async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     use futures_util::StreamExt;
     futures_util::stream::iter(all).buffered(64).collect().await
@@ -145,4 +162,5 @@ crate::on_every_store!(
     a_deadline_from_now_can_be_repeated,
     fifty_repeats_at_once_send_one_message,
     whatever_is_created_is_created_once,
+    a_key_that_two_routes_use_at_once_is_a_conflict_for_one,
 );

@@ -327,7 +327,13 @@ impl NewRows {
             let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id)).unwrap_or(*at);
             let answer = json(&Sent { created_at: at, ..sent.clone() })?;
             let insert = client.prepare_cached(WRITE_ANSWER).await?;
-            client.execute(&insert, &[caller, &once.key, &once.draft_hash.as_slice(), &answer, &at]).await?;
+            let inserted =
+                client.execute(&insert, &[caller, &once.key, &once.draft_hash.as_slice(), &answer, &at]).await;
+            inserted.map_err(|error| match Failed::from(error) {
+                // Another request used the key meanwhile: the retry finds its answer.
+                Failed::Taken(_) => Failed::changed(),
+                failed => failed,
+            })?;
         }
         Ok(retimed)
     }
