@@ -33,6 +33,28 @@ async fn what_exceeds_a_quota_is_507_and_names_the_limit(server: TestServer) {
     server.send(&bob, &alice, "Plan", "mine is not full").await;
 }
 
+async fn only_a_move_of_a_task_passes_a_full_quota(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    let task = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task"});
+    let task = server.post(&alice, "/messages/send", task).await.expect(201)["task"]["id"].as_str().unwrap().to_owned();
+    let path = format!("/tasks/{task}/state");
+    let state = |state: &str| json!({"state": state, "note": "n".repeat(50)});
+    server.post(&bob, &path, state("working")).await.expect(200);
+    server.post(&bob, &path, state("working")).await.expect(200);
+    server.post(&bob, &path, state("working")).await.problem(507, "over_quota");
+    server.post(&bob, &path, state("completed")).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_move_of_a_task_passes_a_full_quota_on_sqlite() {
+    only_a_move_of_a_task_passes_a_full_quota(TestServer::sqlite_with(two_messages()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_move_of_a_task_passes_a_full_quota_on_postgres() {
+    only_a_move_of_a_task_passes_a_full_quota(TestServer::postgres_with(two_messages()).await).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_exceeds_a_quota_on_sqlite_is_507_and_names_the_limit() {
     what_exceeds_a_quota_is_507_and_names_the_limit(TestServer::sqlite_with(two_messages()).await).await;

@@ -15,6 +15,7 @@ use super::once::once;
 use crate::columns::Addressee;
 use crate::engine::{Changes, Db, Engine, Query, ReadLength, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
+use crate::quota::Stored;
 use crate::refusals;
 use crate::row;
 use crate::tasks::{TaskRow, Update, task_uuid};
@@ -189,6 +190,10 @@ async fn set_state(
     };
     let (state, reason) = decide_move(at, next, taking_on).map_err(crate::StoreError::from)?;
     let note = reason.map(|reason| reason.to_string()).or(note);
+    if state == at {
+        // News of a task's progress counts like a message; only a move is never refused for want of room.
+        tx.check_quota(me, Stored::message(1, note.as_ref().map_or(0, String::len))).await?;
+    }
     let from_person = consent.marks_person(caller.person);
     move_task(tx, &task, &caller.name, from_person, state, note, now).await?;
     Ok(find(tx, me, id).await?.task(me)?)
