@@ -244,7 +244,7 @@ pub(super) async fn approve(
 ) -> Tried<Connected> {
     let sql = "SELECT requester_id, target_id FROM connections WHERE verification_code = $1 AND status = 'PENDING'";
     let found: Option<(i64, i64)> = tx.find(sql, values![code]).await?;
-    let (requester, target) = found.ok_or_else(refusals::no_code)?;
+    let Some((requester, target)) = found else { return Err(no_waiting_code(tx, caller, code, now).await?.into()) };
     if target != caller.key.0 {
         // To anybody else a code that waits looks like any wrong one.
         let own = requester == caller.key.0;
@@ -275,6 +275,16 @@ pub(super) async fn approve(
         connection_id: public_id.into(),
         status: ConnectionStatus::Active,
         connected_agent_name: row::name(&requester_name)?,
+    })
+}
+
+/// Why no request with this code waits: whom it was for is told that its time is over.
+async fn no_waiting_code(tx: &mut dyn Tx, caller: &Agent, code: &str, now: Timestamp) -> Tried<StoreError> {
+    let sql = "SELECT 1 FROM connections
+               WHERE target_id = $1 AND status = 'EXPIRED' AND verification_code = $2 AND expires_at <= $3";
+    Ok(match tx.exists(sql, values![caller.key.0, code, now]).await? {
+        true => refusals::code_expired(),
+        false => refusals::no_code(),
     })
 }
 

@@ -117,6 +117,12 @@ pub async fn an_expired_request_is_gone_and_in_nobodys_way(store: TestStore) {
     assert!(store.inbox(&bob, false, at(10)).await.unwrap().pending_connections.is_empty());
     assert_eq!(code(store.approve_connection(&bob, &first.verification_code, at(10)).await), Code::Gone);
     let second = store.request_connection(&alice, ask(20), at(11)).await.unwrap().answer;
+    assert_eq!(
+        code(store.approve_connection(&bob, &first.verification_code, at(11)).await),
+        Code::Gone,
+        "swept meanwhile"
+    );
+    assert_eq!(code(store.approve_connection(&alice, &first.verification_code, at(11)).await), Code::NotFound);
     assert_ne!(first.connection_id, second.connection_id);
     assert_eq!(store.inbox(&bob, false, at(12)).await.unwrap().pending_connections.len(), 1);
     let log = store.events(alice.key, 0, 10).await.unwrap();
