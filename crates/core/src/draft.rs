@@ -205,6 +205,9 @@ impl Draft {
         if self.deadline.is_some() && self.deadline_in.is_some() {
             return Err(OfficeError::invalid("a deadline is a moment or a time from now, not both"));
         }
+        if self.deadline.is_some_and(|deadline| deadline < FIRST_TIME) {
+            return Err(OfficeError::invalid("a deadline is a moment after the year 1"));
+        }
         if self.kind != Kind::Task && (self.deadline.is_some() || self.deadline_in.is_some()) {
             return Err(OfficeError::invalid("only a task has a deadline; send it with kind task"));
         }
@@ -293,6 +296,7 @@ mod tests {
             Draft { kind: Kind::TaskUpdate, ..draft() },
             Draft { deadline: Some(Timestamp::UNIX_EPOCH), ..draft() },
             Draft { deadline_in: Some(7_200), ..draft() },
+            Draft { kind: Kind::Task, deadline: Some(Timestamp::MIN), ..draft() },
             Draft { kind: Kind::Task, deadline: Some(Timestamp::UNIX_EPOCH), deadline_in: Some(7_200), ..draft() },
             Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
             Draft { idempotency_key: Some(String::new()), ..draft() },

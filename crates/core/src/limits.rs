@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Longest agent name.
 pub const MAX_NAME_CHARS: usize = 100;
 /// Longest name in bytes: with a time and a number it becomes a file name, which has at most 255.
@@ -99,6 +101,9 @@ pub const DEFAULT_TRANSCRIPT_LINES: usize = 20;
 pub const MAX_TRANSCRIPT_LINES: usize = 1_000;
 /// Most entries in one page of events.
 pub const MAX_EVENTS: usize = 500;
+
+/// The earliest time that is stored: both databases have the years from 1 on.
+pub const FIRST_TIME: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 /// An agent without a heartbeat for this long is offline.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -103,13 +103,13 @@ pub(crate) fn check_range<N: PartialOrd + Display>(
     }
 }
 
-/// `true` or `false`, in any case of letters: `True` is what some Python clients send.
+/// A flag, in any case of letters, as the web frameworks of Python read it: `True` and `1` are what some clients send.
 pub(crate) fn boolean<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
     let text = std::borrow::Cow::<'de, str>::deserialize(de)?;
-    match () {
-        () if text.eq_ignore_ascii_case("true") => Ok(true),
-        () if text.eq_ignore_ascii_case("false") => Ok(false),
-        () => Err(D::Error::custom("must be true or false")),
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(D::Error::custom("must be true or false")),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use amb_core::doc::ConnectionChange;
+use amb_core::limits::FIRST_TIME;
 use amb_core::route::Hop;
 use amb_core::{AgentName, Card, Entry, OfficeError, Timestamp};
 use serde::Serialize;
@@ -275,10 +276,10 @@ pub fn fold_subject(subject: &str) -> String {
     subject.trim().to_lowercase()
 }
 
-/// An instant as both backends can keep it. Verbs round what they are given, so that what they answer and what is read
-/// back later are the same.
-pub fn to_micros(now: Timestamp) -> Timestamp {
-    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+/// An instant as both databases store it: to the microsecond, and not before [`FIRST_TIME`]. Verbs round what they are given,
+/// so that what they answer and what is read back later are the same.
+pub fn to_micros(at: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at).max(FIRST_TIME)
 }
 
 #[cfg(test)]

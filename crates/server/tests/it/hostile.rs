@@ -105,6 +105,18 @@ async fn odd_paths_and_queries_do_no_harm(server: TestServer) {
     server.get(&alice, "/sessions/..%2f..%2fetc/history").await.problem(422, "invalid");
     server.get(&alice, "/inbox?unread_only=%FF").await.problem(422, "invalid");
     server.get(&alice, "/inbox?%00&%FF=1&x").await.expect(200);
+    server.get(&alice, "/inbox?unread_only=1").await.expect(200);
+}
+
+async fn times_before_the_year_1_do_no_harm(server: TestServer) {
+    let (alice, bob) = server.pair().await;
+    for time in ["-009999-01-02T01:59:59Z", "-004713-01-01T00:00:00Z", "0000-01-01T00:00:00Z"] {
+        let task = json!({"to": bob.name, "subject": "Work", "content": "x", "kind": "task", "deadline": time});
+        server.post(&alice, "/messages/send", task).await.problem(422, "invalid");
+        for path in ["/export?since=", "/search?q=x&after=", "/search?q=x&before="] {
+            assert_eq!(server.get(&alice, &format!("{path}{time}")).await.status, 200, "{path}{time}");
+        }
+    }
 }
 
 crate::on_every_store!(
@@ -113,4 +125,5 @@ crate::on_every_store!(
     a_body_that_is_too_large_is_refused_and_the_client_learns_why,
     routes_and_methods_that_are_not_there_are_problems_too,
     odd_paths_and_queries_do_no_harm,
+    times_before_the_year_1_do_no_harm,
 );

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
 use crate::row::{MessageRow, message_columns};
-use crate::types::Agent;
+use crate::types::{Agent, to_micros};
 
 /// Looking at mail without marking it.
 #[async_trait]
@@ -226,7 +226,7 @@ async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<V
         shown_to("$1")
     );
     let sql = select_from(&from, &rest);
-    let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
+    let since = query.since.map_or(Timestamp::UNIX_EPOCH, to_micros);
     let values = values![caller.key.0, session, message, query.limit, since];
     let (found, _) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
     let mut mail = Vec::with_capacity(found.len());

@@ -11,7 +11,7 @@ use super::agents::row_of;
 use super::messages::shown_to;
 use crate::engine::{Db, Engine, Query, ReadLength, Tried, Wanted, read, values};
 use crate::error::Result;
-use crate::types::Agent;
+use crate::types::{Agent, to_micros};
 
 /// Hits that a search without a limit returns, and the most that one may ask for.
 const DEFAULT_HITS: u32 = 20;
@@ -99,7 +99,8 @@ async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<V
     );
     let [who, words, subjects] =
         (dialect.words)(&Wanted { reader: Some(caller.key.0), from, text: &text, subject: &subject });
-    let (after, before) = (query.after.unwrap_or_default(), query.before.unwrap_or(THE_END));
+    let (after, before) =
+        (query.after.map_or_else(Timestamp::default, to_micros), query.before.map_or(THE_END, to_micros));
     let values = values![caller.key.0, &who, &words, &subjects, after, before, limit(query)];
     let found: Vec<Hit> = db.rows(&sql, values).await?;
     let hit = |(message, session, subject, sender_name, created_at, content): Hit| SearchHit {
