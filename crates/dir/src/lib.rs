@@ -14,12 +14,11 @@
 //! # }
 //! ```
 //!
-//! Mail is durable in files that other programs read and write too ([`Layout`]). What is ours alone lies under
-//! `ROOT/.amb`, and all of it can be made again from the mail.
+//! Mail is durable in files that other programs read and write too ([`Layout`]). The office's own files are under
+//! `ROOT/.amb`, and can be rebuilt from the mail.
 
 #![forbid(unsafe_code)]
 
-pub mod channel;
 pub mod doctor;
 mod files;
 mod journal;
@@ -31,7 +30,6 @@ mod registry;
 pub mod transcript;
 mod verbs;
 
-pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
 pub use files::layout::Layout;
 #[cfg(feature = "test-support")]
 pub use files::step::{DELAYS, PAUSE_AT, STOP_AT};

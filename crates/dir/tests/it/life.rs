@@ -1,16 +1,16 @@
-//! Presence, the log, the channel and the doctor.
+//! Presence, the log and the doctor.
 
 use std::time::{Duration, SystemTime};
 
 use amb_core::event::{Cursor, Event};
 use amb_core::mailbox::{ClaimRequest, HistoryPage};
-use amb_core::{Callback, Card, Draft, Mailbox, SessionId, Status, TaskState, Timestamp};
+use amb_core::{Card, Draft, Mailbox, SessionId, Timestamp};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::doctor::{self, FindingKind};
-use amb_dir::{Channel, ChannelConfig, DirMailbox, Layout};
+use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
-use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text, until};
+use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text};
 
 fn all() -> ClaimRequest {
     ClaimRequest { limit: 1_000, ..ClaimRequest::default() }
@@ -111,104 +111,6 @@ async fn an_overdue_task_is_told_once_to_each_side() {
         let after = mailbox.events(Some(end), Duration::ZERO).await.unwrap();
         assert!(after.events.is_empty(), "told once: {after:?}");
     }
-}
-
-#[tokio::test]
-async fn a_channel_hands_over_what_arrives_and_keeps_what_was_not_done() {
-    let world = World::new(Layout::Nanobot);
-    let ann = world.agent("ann").await;
-    let office = world.office();
-    let config = ChannelConfig { poll_interval: Duration::from_millis(50), ..ChannelConfig::new(name("bob")) };
-    let mut channel = Channel::start(&office, config.clone()).await.unwrap();
-    let callback = Callback {
-        channel: Some("feishu".into()),
-        chat_id: Some("user_1".into()),
-        session_id: Some("feishu:user_1".into()),
-        ..Default::default()
-    };
-
-    let sent = ann
-        .send(Draft { callback: Some(callback.clone()), ..Draft::task(name("bob"), "Work", "sort it") })
-        .await
-        .unwrap();
-    let delivery = channel.recv().await.unwrap();
-    assert_eq!(
-        (delivery.channel.as_str(), delivery.chat_id.as_str(), delivery.session_key.as_str()),
-        ("mailbox", "ann", "mailbox:ann")
-    );
-    assert_eq!((delivery.sender_id.as_str(), delivery.content.as_str()), ("ann", "sort it"));
-    for key in ["mailbox_type", "mailbox_task", "mailbox_parts", "mailbox_ttl", "mailbox_trace", "reply_to"] {
-        assert!(delivery.metadata.contains_key(key), "{key}");
-    }
-    assert_eq!((&delivery.metadata["mailbox_type"], &delivery.metadata["mailbox_ttl"]), (&json!("task"), &json!(2)));
-    drop(delivery);
-    let again = channel.recv().await.unwrap();
-    assert_eq!(again.content, "sort it", "dropped undone, it came again");
-    let id = again.message().task.as_ref().unwrap().id.clone();
-    again.done().await.unwrap();
-
-    // The owner is a channel too: the answer goes where the owner wanted it.
-    let config = ChannelConfig { agent: name("ann"), ..config };
-    let mut owner = Channel::start(&office, config).await.unwrap();
-    channel.mailbox().set_task_state(&id, TaskState::Completed, Some("sorted".into())).await.unwrap();
-    let answer = owner.recv().await.unwrap();
-    assert_eq!(
-        (answer.channel.as_str(), answer.chat_id.as_str(), answer.session_key.as_str()),
-        ("feishu", "user_1", "feishu:user_1")
-    );
-    assert_eq!(answer.metadata["reply_to"], json!(sent.message_id));
-    answer.done().await.unwrap();
-
-    owner.send_message(text("bob", "left over")).await.unwrap();
-    owner.stop().await.unwrap();
-    channel.stop().await.unwrap();
-    let agents = ann.agents().await.unwrap();
-    assert!(agents.iter().all(|agent| agent.presence.status == Status::Offline), "{agents:?}");
-    let left = office.mailbox(name("bob")).claim(all()).await.unwrap();
-    assert_eq!(left.iter().map(|message| message.text()).collect::<Vec<_>>(), ["left over"], "what was not done waits");
-}
-
-#[tokio::test]
-async fn a_channel_is_set_up_by_a_nanobot_config() {
-    use amb_core::wire::config::MailboxConfig;
-    let world = World::new(Layout::Nanobot);
-    for (agent, section) in [
-        (
-            "camel",
-            r#"{"enabled": true, "agentId": "camel", "allowFrom": ["ann"], "maxConcurrentTasks": 1, "pollInterval": 0.5}"#,
-        ),
-        (
-            "snake",
-            r#"{"enabled": true, "agent_id": "snake", "allow_from": ["ann"], "max_concurrent_tasks": 1, "poll_interval": 0.5}"#,
-        ),
-    ] {
-        let whole = format!(r#"{{"channels": {{"mailbox": {section}}}}}"#);
-        let config = MailboxConfig::from_config(whole.as_bytes()).unwrap().unwrap();
-        let channel = Channel::start(&world.office(), config.try_into().unwrap()).await.unwrap();
-        let agents = channel.mailbox().agents().await.unwrap();
-        let entry = agents.iter().find(|entry| entry.name == name(agent)).unwrap();
-        assert_eq!((entry.card.max_concurrent_tasks, &entry.card.allow_from.0), (1, &vec!["ann".to_owned()]));
-        channel.stop().await.unwrap();
-    }
-    assert!(ChannelConfig::try_from(MailboxConfig::default()).is_err(), "an empty agentId registers nobody");
-}
-
-#[tokio::test]
-async fn a_channel_with_a_slow_consumer_still_gives_signs_of_life() {
-    let world = World::new(Layout::Nanobot);
-    let ann = world.agent("ann").await;
-    let config = ChannelConfig { poll_interval: Duration::from_millis(20), ..ChannelConfig::new(name("bob")) };
-    let channel = Channel::start(&world.office(), config).await.unwrap();
-    for n in 0..40 {
-        ann.send(text("bob", &format!("{n}"))).await.unwrap();
-    }
-    let seen = async || {
-        let agents = ann.agents().await.unwrap();
-        agents.into_iter().find(|agent| agent.name == name("bob")).unwrap().presence.last_seen
-    };
-    let before = seen().await;
-    until("another sign of life", async || seen().await > before).await;
-    drop(channel);
 }
 
 #[tokio::test]
