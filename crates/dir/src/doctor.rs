@@ -1,4 +1,4 @@
-//! Finds and mends what is wrong with a directory of mailboxes. Mending removes no mail.
+//! Finds and mends problems in a directory of mailboxes. Never deletes mail.
 
 mod index;
 mod mail;
@@ -11,75 +11,76 @@ use std::path::{Path, PathBuf};
 use amb_core::{AgentName, OfficeError};
 use serde::Serialize;
 
-use crate::files::failure::Doing;
+use crate::files::durable;
+use crate::files::failure::IoContext;
 use crate::files::open;
 use crate::office::{AgentDir, DirOffice};
 use crate::transcript::OWNERS;
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// What kind of problem.
     pub kind: FindingKind,
-    /// Where.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it, in one sentence.
+    /// What is wrong, in one sentence.
     pub detail: String,
-    /// What was done, or would be done, about it.
+    /// What was done about it, or would be.
     pub remedy: String,
     /// Whether it was done.
     pub mended: bool,
 }
 
-/// The kinds of things that go wrong.
+/// The kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// A temporary file whose writer is gone.
+    /// A temporary file whose writer is dead.
     StrayTemp,
     /// A file in a mailbox that is no message.
     CorruptMessage,
-    /// A message that was put aside as corrupt and has been mended by hand since.
+    /// A message that was put aside as corrupt and has been corrected by hand since.
     MendedMessage,
-    /// Files that were put aside because they are no messages.
+    /// Files that were put aside because they are not messages.
     CorruptAside,
     /// Messages that were put aside because their sender is not in allow_from.
     RefusedAside,
     /// Files of nanobot's other format, which this office does not read.
     OtherFormat,
-    /// A claim whose time is over.
+    /// A lease that has expired.
     StaleLease,
-    /// `_registry.json` is missing, does not parse, or does not list everybody.
+    /// `_registry.json` is missing, does not parse, or does not list all agents.
     BrokenRegistry,
     /// A file of the office's own that does not parse.
     SpoiltState,
     /// A link in the place of a mailbox, or of a directory in one.
     LinkedDirectory,
-    /// Handled mail that is not in the log, and so in no history.
+    /// Handled mail that is not in the log and therefore in no history.
     NotIndexed,
     /// A task update or receipt that was not written.
     Unfinished,
 }
 
-/// What an examination has found so far.
+/// Findings so far, and whether to mend them.
 struct Examination {
     mend: bool,
     findings: Vec<Finding>,
 }
 
 impl Examination {
-    /// Notes a finding, after mending it if that is wanted.
+    /// Adds a finding, after mending it if wanted.
     fn found(
         &mut self,
         kind: FindingKind,
         path: &Path,
         detail: impl Into<String>,
         remedy: impl Into<String>,
-        mend: impl FnOnce() -> std::io::Result<()>,
+        mend: impl FnOnce() -> Result<(), OfficeError>,
     ) -> Result<(), OfficeError> {
         if self.mend {
-            mend().doing(&format!("could not mend {}", path.display()))?;
+            mend()?;
         }
         self.findings.push(Finding {
             kind,
@@ -91,44 +92,44 @@ impl Examination {
         Ok(())
     }
 
-    /// Notes a finding that only a person can mend.
-    fn needs_a_person(&mut self, kind: FindingKind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
+    /// Adds a finding that only a person can mend.
+    fn report(&mut self, kind: FindingKind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
         let (path, detail, remedy) = (path.to_owned(), detail.into(), remedy.into());
         self.findings.push(Finding { kind, path, detail, remedy, mended: false });
     }
 }
 
-/// Looks at everything, and mends what it finds if wanted.
+/// Checks everything, and mends what it finds if wanted.
 pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
     let mut examination = Examination { mend, findings: Vec::new() };
-    // Any name will do: what belongs to no agent is checked from any mailbox.
+    // Any name will do: files that belong to no agent are checked from any mailbox.
     let nobody = AgentName::parse("doctor")?;
-    examination = in_turn(office, nobody.clone(), examination, AgentDir::examine_locks).await?;
+    examination = run_check(office, nobody.clone(), examination, AgentDir::examine_locks).await?;
     for agent in office.mailboxes()? {
-        examination = in_turn(office, agent, examination, AgentDir::examine_agent).await?;
+        examination = run_check(office, agent, examination, AgentDir::examine_agent).await?;
     }
-    Ok(in_turn(office, nobody, examination, AgentDir::examine_office).await?.findings)
+    Ok(run_check(office, nobody, examination, AgentDir::examine_office).await?.findings)
 }
 
-async fn in_turn(
+async fn run_check(
     office: &DirOffice,
     agent: AgentName,
     mut examination: Examination,
-    look: fn(&AgentDir, &mut Examination) -> Result<(), OfficeError>,
+    check: fn(&AgentDir, &mut Examination) -> Result<(), OfficeError>,
 ) -> Result<Examination, OfficeError> {
     office
         .mailbox(agent)
         .run(move |agent_dir| {
-            look(agent_dir, &mut examination)?;
+            check(agent_dir, &mut examination)?;
             Ok(examination)
         })
         .await
 }
 
 impl AgentDir {
-    /// What everything else needs.
+    /// Checks the locks, which all other checks need.
     fn examine_locks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        for directory in [self.shared.paths.side(), self.shared.unfinished_dir()] {
+        for directory in [self.shared.paths.own_dir(), self.shared.journal_dir()] {
             self.examine_odd_files(&directory, examination)?;
         }
         Ok(())
@@ -141,10 +142,10 @@ impl AgentDir {
         }
         let transcripts = self.shared.transcripts_root();
         let owners = transcripts.join(OWNERS);
-        for directory in [paths.root.clone(), paths.side(), self.shared.unfinished_dir(), transcripts, owners] {
+        for directory in [paths.root.clone(), paths.own_dir(), self.shared.journal_dir(), transcripts, owners] {
             self.examine_strays(&directory, examination)?;
         }
-        self.examine_notes(examination)?;
+        self.examine_journal(examination)?;
         self.examine_other_format(examination);
         self.examine_registry(examination)
     }
@@ -156,7 +157,7 @@ impl AgentDir {
             self.examine_odd_files(&directory, examination)?;
         }
         self.examine_links(&paths.home(&self.me), examination)?;
-        // Without its locks and directories nothing more can be said of the agent.
+        // Without its locks and directories no other check of the agent can run.
         if examination.findings[found..].iter().any(|finding| !finding.mended) {
             return Ok(());
         }
@@ -172,16 +173,28 @@ impl AgentDir {
         self.examine_index(examination)?;
         self.examine_receipts(examination)
     }
+
+    /// Moves a file into another directory, under its name or one with random digits before this suffix.
+    fn move_aside(&self, path: &Path, directory: &Path, name: &str, suffix: &str) -> Result<(), OfficeError> {
+        let moved = durable::make_dir(directory, &self.shared.syncer)
+            .and_then(|()| durable::move_into(path, directory, name, suffix))
+            .and_then(|_| self.shared.syncer.sync(directory));
+        moved.context(&format!("could not mend {}", path.display()))
+    }
 }
 
-/// A directory and those below it, none if it is not there. Mail lies at most two below, in a month.
+fn remove(path: &Path) -> Result<(), OfficeError> {
+    durable::remove(path).context(&format!("could not mend {}", path.display()))
+}
+
+/// Returns a directory and its subdirectories, two levels deep: mail may be in the folder of a month.
 fn directories_in(root: &Path) -> Result<Vec<PathBuf>, OfficeError> {
     let mut found = if root.is_dir() { vec![root.to_owned()] } else { Vec::new() };
     let mut level = found.clone();
     for _ in 0..2 {
         let mut below = Vec::new();
         for directory in &level {
-            let entries = fs_err::read_dir(directory).doing("could not look into a directory")?;
+            let entries = fs_err::read_dir(directory).context("could not look into a directory")?;
             let inside = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
             below.extend(inside.map(|entry| entry.path()));
         }
@@ -192,21 +205,19 @@ fn directories_in(root: &Path) -> Result<Vec<PathBuf>, OfficeError> {
     Ok(found)
 }
 
-/// The regular files in a directory, none if it is not there.
+/// Returns the regular files in a directory; empty if it does not exist.
 fn files_in(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
     let mut files = listed(directory)?;
-    files.retain(|(_, path)| open::about(path).is_ok());
+    files.retain(|(_, path)| open::metadata(path).is_ok());
     Ok(files)
 }
 
-/// Everything in a directory but directories: also links, pipes and the like.
+/// Returns everything in a directory except directories: also links and pipes.
 fn listed(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
-    let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not look into a directory")? else {
-        return Ok(Vec::new());
-    };
+    let context = "could not look into a directory";
     let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry.doing("could not look into a directory")?;
+    for entry in open::entries(directory).context(context)? {
+        let entry = entry.context(context)?;
         if entry.file_type().is_ok_and(|kind| !kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {

@@ -1,4 +1,4 @@
-//! Files: where they lie, what is in them, and how they are written, locked and watched.
+//! Paths, message files, durable writes, locks and watches.
 
 pub(crate) mod durable;
 pub(crate) mod failure;
@@ -10,4 +10,5 @@ pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod step;
 pub(crate) mod syncer;
+pub(crate) mod tail;
 pub(crate) mod watch;

@@ -1,8 +1,8 @@
-//! The log of one agent: everything that came to it or went from it, one JSON line each, only ever added to.
+//! The append-only log of one agent: messages received and sent, receipts and overdue tasks, one JSON line each.
 //!
-//! Mail itself is durable in the mailboxes; the log says in which order this office noticed it, so that a position in
-//! the log is a cursor that misses nothing and repeats nothing, whatever a file is called and whatever stamp a foreign
-//! program gave it. Lines are added under a lock; readers need none, for a line counts only once its newline is there.
+//! Mail itself is durable in the mailboxes; the log records the order in which this office found it. A position in the log
+//! is therefore a cursor that misses and repeats nothing, whatever names and timestamps other programs give their files.
+//! Lines are appended under a lock; readers need none, since a line counts only once its newline is there.
 
 pub(crate) mod index;
 pub(crate) mod ingest;
@@ -19,19 +19,20 @@ use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId
 use serde::{Deserialize, Serialize};
 
 use crate::files::lock::FileLock;
+use crate::files::message_file::derived_session;
 use crate::files::open;
 use crate::files::step::step;
-use crate::log::scan::LONGEST_LINE;
+use crate::log::scan::MAX_LINE_BYTES;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Metadata of a message, so that its file need not be opened.
+/// Metadata of a message, so that its file need not be opened. Short field names keep lines short.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Brief {
     pub(crate) id: MessageId,
-    /// The other side: who sent it, or to whom it went.
+    /// The other agent: sender or recipient.
     #[serde(rename = "p")]
     pub(crate) peer: AgentName,
     #[serde(rename = "s")]
@@ -49,14 +50,12 @@ pub(crate) struct Brief {
 }
 
 impl Brief {
-    /// The message as `me` sees it.
+    /// The message from the point of view of `me`.
     pub(crate) fn of(message: &Message, me: &AgentName) -> Self {
         let peer = if message.from == *me { &message.to } else { &message.from };
-        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
-        let session =
-            message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, subject));
+        let session = message.session.clone().unwrap_or_else(|| derived_session(message));
         // Other programs may write a subject of any length; a line of the log has a bound.
-        let subject = subject.chars().take(MAX_SUBJECT_CHARS).collect();
+        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT).chars().take(MAX_SUBJECT_CHARS).collect();
         Self {
             id: message.id.clone(),
             peer: peer.clone(),
@@ -70,7 +69,7 @@ impl Brief {
     }
 }
 
-/// Why a message in the mailbox is not shown.
+/// Why a message in the mailbox is withheld from its recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Withheld {
@@ -80,11 +79,11 @@ pub(crate) enum Withheld {
     Refused,
 }
 
-/// One line.
+/// One line of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
 pub(crate) enum LogLine {
-    /// A message was noticed in the agent's mailbox.
+    /// A message was found in the agent's mailbox.
     In {
         /// Its file.
         f: String,
@@ -92,13 +91,13 @@ pub(crate) enum LogLine {
         i: u64,
         #[serde(flatten)]
         brief: Brief,
-        /// It had been read when it was noticed.
+        /// Whether it had been read when it was found.
         #[serde(default, skip_serializing_if = "is_default")]
         read: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         withheld: Option<Withheld>,
     },
-    /// A message in the mailbox was rewritten, mostly to mark it as read, which made it a new file (chipset).
+    /// A message in the mailbox was rewritten, usually to mark it as read, which creates a new file (chipset).
     Seen {
         /// Its file.
         f: String,
@@ -114,21 +113,44 @@ pub(crate) enum LogLine {
         #[serde(flatten)]
         brief: Brief,
     },
-    /// A task of the agent's ran past its deadline.
+    /// A task that the agent gave or was given is past its deadline.
     Overdue {
-        /// As it stood then.
+        /// The task at that time.
         task: Box<Task>,
     },
     /// A message that the agent sent has been read.
     Receipt {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// How far it came.
+        /// Its receipt.
         receipt: Receipt,
     },
-    /// Something a later version writes.
+    /// A line of a later version.
     #[serde(other)]
     Unknown,
+}
+
+impl LogLine {
+    /// Returns the metadata of a message that was received or sent; `None` for withheld messages and other lines.
+    pub(crate) fn brief(&self) -> Option<&Brief> {
+        match self {
+            LogLine::In { brief, withheld: None, .. } | LogLine::Out { brief, .. } => Some(brief),
+            _ => None,
+        }
+    }
+
+    /// Returns the message that was received or sent: its metadata, the mailbox it was delivered to, and its file there.
+    /// `None` for withheld messages and other lines.
+    pub(crate) fn into_message(self, me: &AgentName) -> Option<(Brief, AgentName, String)> {
+        match self {
+            LogLine::In { f, brief, withheld: None, .. } => Some((brief, me.clone(), f)),
+            LogLine::Out { f, brief } => {
+                let recipient = brief.peer.clone();
+                Some((brief, recipient, f))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A line with the position after it.
@@ -138,7 +160,7 @@ pub(crate) struct PositionedLine {
     pub(crate) line: LogLine,
 }
 
-/// Where an agent's log is.
+/// The files of an agent's log.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) path: PathBuf,
@@ -154,14 +176,14 @@ pub(crate) struct LogWriter {
 }
 
 impl Log {
-    /// The log in an agent's state directory, which must exist before anything is added.
+    /// The log in an agent's state directory, which must exist before a line is appended.
     pub(crate) fn at(state: &Path) -> Self {
         Self { path: state.join("log"), lock: state.join("log.lock") }
     }
 
     /// Waits for the writer's lock.
     pub(crate) fn write(&self) -> io::Result<LogWriter> {
-        let lock = FileLock::wait(&self.lock)?;
+        let lock = FileLock::lock(&self.lock)?;
         let file = open::regular_with(&self.path, open::options().read(true).append(true).create(true))?;
         let mut file = file.into_parts().0;
         let mut end = file.metadata()?.len();
@@ -170,23 +192,23 @@ impl Log {
             file.read_exact_at(&mut last, end - 1)?;
         }
         if last != *b"\n" {
-            // A writer died within its line, which was never acknowledged; the newline makes it one bad line that
-            // readers skip.
+            // A writer died in the middle of a line, which was never acknowledged. The newline makes it one corrupt line,
+            // which readers skip.
             file.write_all(b"\n")?;
             end += 1;
         }
         Ok(LogWriter { path: self.path.clone(), file, end, _lock: lock })
     }
 
-    /// The inode and the length, both 0 before the first line.
+    /// Returns inode and length, both 0 before the first line.
     pub(crate) fn measure(&self) -> io::Result<(u64, u64)> {
-        let there = open::if_there(fs_err::metadata(&self.path))?;
+        let there = open::if_exists(fs_err::metadata(&self.path))?;
         Ok(there.map_or((0, 0), |there| (there.ino(), there.len())))
     }
 
-    /// Makes all that is in the log durable.
+    /// Makes the log durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let Some(file) = open::if_there(open::regular(&self.path))? else { return Ok(()) };
+        let Some(file) = open::if_exists(open::regular(&self.path))? else { return Ok(()) };
         step();
         file.sync_data()
     }
@@ -196,7 +218,9 @@ impl Log {
         if position == 0 {
             return Ok(true);
         }
-        Ok(self.bytes(position - 1, 1)? == b"\n")
+        let Some(file) = open::if_exists(open::regular(&self.path))? else { return Ok(false) };
+        let mut last = [0];
+        Ok(file.file().read_at(&mut last, position - 1)? == 1 && last == *b"\n")
     }
 }
 
@@ -211,16 +235,17 @@ impl LogWriter {
             let start = bytes.len();
             serde_json::to_writer(&mut bytes, line)?;
             bytes.push(b'\n');
-            if bytes.len() - start > LONGEST_LINE {
-                // Nobody would read it. Only a file of another program's can have made it so long.
-                tracing::warn!(log = %self.path.display(), "a line that is too long for the log is left out");
+            if bytes.len() - start > MAX_LINE_BYTES {
+                // Readers would skip it. Only a file of another program can cause this.
+                tracing::warn!(log = %self.path.display(), "log line too long; skipped");
                 bytes.truncate(start);
             }
         }
         step();
         if let Err(error) = self.file.write_all(&bytes) {
-            // A full disk may have taken a part: cut it off again, so that the next line begins on a line of its own.
-            let _newline_heals_it = self.file.set_len(self.end);
+            // A full disk may have taken a part of it: truncate, so that the next line starts on a new line. If this fails,
+            // the next writer ends the partial line.
+            let _best_effort = self.file.set_len(self.end);
             return Err(error);
         }
         self.end += bytes.len() as u64;
@@ -254,7 +279,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_added_is_read_from_any_position() {
+    fn lines_are_read_from_any_position() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::at(dir.path());
         assert_eq!(log.read(0, u64::MAX).unwrap(), (vec![], 0));
@@ -270,7 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_line_that_its_writer_did_not_finish_spoils_no_other() {
+    fn an_unfinished_line_does_not_damage_others() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::at(dir.path());
         log.write().unwrap().add(&[line(1, "s1")]).unwrap();
@@ -284,7 +309,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_line_of_a_later_version_is_passed_over() {
+    fn a_line_of_a_later_version_is_skipped() {
         let line: LogLine = serde_json::from_str(r#"{"e":"dance","x":1}"#).unwrap();
         assert_eq!(line, LogLine::Unknown);
     }

@@ -1,4 +1,4 @@
-//! [`Mailbox`] over files. Blocking work runs on tokio's blocking threads.
+//! [`Mailbox`] over files. Runs blocking work on tokio's blocking threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use amb_core::{
 use async_trait::async_trait;
 
 use crate::files::durable::{self, Wait};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::office::{AgentDir, DirMailbox};
-use crate::registry::presence::{Alive, RegisteredCard};
+use crate::registry::presence::{PresenceState, RegisteredCard};
 
 impl DirMailbox {
-    /// Runs blocking work of this mailbox's.
+    /// Runs blocking work.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -30,18 +30,18 @@ impl DirMailbox {
         tokio::task::spawn_blocking(move || work(&agent_dir)).await.map_err(OfficeError::internal)?
     }
 
-    /// Registers an agent with this heartbeat interval.
+    /// Registers the agent with this heartbeat interval.
     pub async fn register_polling(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.run(move |agent_dir| agent_dir.register(card, poll_interval)).await
     }
 
-    /// Says what the agent does, which is a sign of life, and, where given, which tasks it shows as its current ones until
-    /// one of its tasks here changes.
+    /// Sets the agent's status, which counts as a heartbeat, and, if given, the current tasks that it shows until one of its
+    /// tasks here changes.
     pub async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
-            agent_dir.say(status, current_tasks)?;
-            agent_dir.shared.fold_now(Wait::Cached)
+            agent_dir.check_local()?;
+            agent_dir.write_status(status, current_tasks)?;
+            agent_dir.shared.update_registry(Wait::Cached)
         })
         .await
     }
@@ -49,22 +49,22 @@ impl DirMailbox {
 
 impl AgentDir {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
-        self.check_lives_here()?;
+        self.check_local()?;
         self.shared.check_look_alike(&self.me)?;
-        let entry = self.enter_card(card, poll_interval)?;
-        self.shared.stay_listed(&self.me)?;
+        let entry = self.write_registration(card, poll_interval)?;
+        self.shared.ensure_listed(&self.me)?;
         Ok(entry)
     }
 
-    /// Enters the agent's card, without a check of who may.
-    pub(crate) fn enter_card(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
+    /// Writes the agent's card, without checking whether the caller may.
+    pub(crate) fn write_registration(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         card.check()?;
         self.shared.make_mailbox(&self.me)?;
         if self.shared.paths.layout == Layout::Nanobot {
-            let away = self.shared.paths.put_away(&self.me);
-            durable::make_dir(&away, &self.shared.syncer).doing("could not make the mailbox")?;
+            let processed = self.shared.paths.processed(&self.me);
+            durable::make_dir(&processed, &self.shared.syncer).context("could not make the mailbox")?;
         }
-        // What has arrived was accepted under the old card, and stays accepted.
+        // Mail that has arrived was accepted under the old card, and stays accepted.
         drop(self.ingest()?);
         {
             let _locked = self.shared.lock_agent(&self.me)?;
@@ -73,51 +73,51 @@ impl AgentDir {
             self.shared.write_card(&self.me, &RegisteredCard { card, registered_at })?;
             let timeout_ms = u64::try_from(heartbeat_timeout(poll_interval).as_millis()).unwrap_or(u64::MAX);
             let current_tasks = self.shared.current_tasks(&self.me)?;
-            self.shared.write_alive(&self.me, &Alive { status: Status::Idle, current_tasks, timeout_ms })?;
+            self.shared.write_presence(&self.me, &PresenceState { status: Status::Idle, current_tasks, timeout_ms })?;
         }
-        self.shared.fold_now(Wait::Synced)?;
-        let entry = self.shared.our_entry(&self.me, self.shared.now())?;
-        entry.ok_or_else(|| crate::files::failure::broken("the card was written and is gone; try again"))
+        self.shared.update_registry(Wait::Synced)?;
+        let entry = self.shared.registered_entry(&self.me, self.shared.now())?;
+        entry.ok_or_else(|| OfficeError::unavailable("the card was written and is gone; try again"))
     }
 
     fn heartbeat(&self) -> Result<()> {
-        match self.shared.alive(&self.me)? {
+        match self.shared.presence(&self.me)? {
             Some((alive, _)) if alive.status != Status::Offline => {
-                self.shared.touch(&self.me, self.shared.now())?;
-                self.shared.fold_if_due()
+                self.shared.set_last_heartbeat(&self.me, self.shared.now())?;
+                self.shared.update_registry_if_due()
             }
-            // Back again, or registered by a process that died between card and status: seen at once, as leaving is.
+            // Back from offline, or registered by a process that died between card and status.
             _ => {
-                self.say(Status::Idle, None)?;
-                self.shared.fold_now(Wait::Cached)
+                self.write_status(Status::Idle, None)?;
+                self.shared.update_registry(Wait::Cached)
             }
         }
     }
 
     fn leave(&self) -> Result<()> {
-        self.say(Status::Offline, None)?;
-        self.shared.fold_now(Wait::Cached)
+        self.write_status(Status::Offline, None)?;
+        self.shared.update_registry(Wait::Cached)
     }
 
-    fn say(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
-        if self.shared.registered(&self.me)?.is_none() && self.shared.alive(&self.me)?.is_none() {
-            // Not locked: that would make a place for the state of a name that nobody has.
+    fn write_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
+        if self.shared.registered(&self.me)?.is_none() && self.shared.presence(&self.me)?.is_none() {
+            // Not locked: that would create state for an unknown name.
             return Err(self.unregistered());
         }
         let _locked = self.shared.lock_agent(&self.me)?;
-        let alive = match self.shared.alive(&self.me)? {
+        let alive = match self.shared.presence(&self.me)? {
             Some((alive, _)) => alive,
             None if self.shared.registered(&self.me)?.is_some() => {
-                Alive { current_tasks: self.shared.current_tasks(&self.me)?, ..Alive::default() }
+                PresenceState { current_tasks: self.shared.current_tasks(&self.me)?, ..PresenceState::default() }
             }
             None => return Err(self.unregistered()),
         };
         let current_tasks = current_tasks.unwrap_or(alive.current_tasks);
-        self.shared.write_alive(&self.me, &Alive { status, current_tasks, ..alive })
+        self.shared.write_presence(&self.me, &PresenceState { status, current_tasks, ..alive })
     }
 
-    /// Refuses to look into the mailbox of a name that nobody has, which would be as empty as any: it is most likely
-    /// misspelt. Names without a card are known by their mailbox, or by what they have sent.
+    /// Refuses an unknown name, which is most likely misspelt: its mailbox would just look empty. Agents without a card are
+    /// known by their mailbox, or by what they have sent.
     fn check_known(&self) -> Result<()> {
         let paths = &self.shared.paths;
         if paths.home(&self.me).is_dir() || paths.state(&self.me).is_dir() {
@@ -153,7 +153,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
-        self.run(|agent_dir| agent_dir.shared.everybody(agent_dir.shared.now())).await
+        self.run(|agent_dir| agent_dir.shared.all_agents(agent_dir.shared.now())).await
     }
 
     async fn heartbeat(&self) -> Result<()> {
@@ -175,7 +175,7 @@ impl Mailbox for DirMailbox {
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let session = session.clone();
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
+            agent_dir.check_local()?;
             agent_dir.check_known()?;
             agent_dir.read(&session, &page)
         })
@@ -190,7 +190,7 @@ impl Mailbox for DirMailbox {
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let ids = ids.to_vec();
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
+            agent_dir.check_local()?;
             agent_dir.check_known()?;
             agent_dir.ack(&ids)
         })
@@ -198,7 +198,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        self.run(move |agent_dir| agent_dir.check_lives_here().and_then(|()| agent_dir.claim(&request))).await
+        self.run(move |agent_dir| agent_dir.check_local().and_then(|()| agent_dir.claim(&request))).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
@@ -212,7 +212,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
-        self.run(|agent_dir| agent_dir.check_lives_here().and_then(|()| agent_dir.claimed())).await
+        self.run(|agent_dir| agent_dir.check_local().and_then(|()| agent_dir.claimed())).await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
@@ -227,7 +227,7 @@ impl Mailbox for DirMailbox {
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let id = id.clone();
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
+            agent_dir.check_local()?;
             agent_dir.check_known()?;
             agent_dir.set_task_state(&id, state, note)
         })
@@ -235,7 +235,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
-        self.log_after(since, wait).await
+        self.events_after(since, wait).await
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {

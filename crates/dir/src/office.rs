@@ -12,49 +12,49 @@ use amb_core::{AgentName, OfficeError, Timestamp};
 use parking_lot::Mutex;
 
 use crate::files::durable::{self, Wait};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::open;
 use crate::files::paths::{self, Paths};
 use crate::files::step::step;
 use crate::files::syncer::Syncer;
 use crate::files::watch::DirectoryWatch;
-use crate::log::Log;
 use crate::log::index::MailboxIndex;
+use crate::log::{Log, LogLine};
 use crate::registry::Cache;
 use crate::transcript::TranscriptStore;
 use crate::verbs::claim::Claims;
 
-/// Enough for every microsecond until the year 9999.
+/// Digits in the clock file: enough for every microsecond until the year 9999.
 const STAMP_DIGITS: usize = 20;
-/// How far a clock may have been set back with mail still staying in order.
-const FOLLOWED: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
+/// How far a clock may be set back while new mail still sorts after old mail.
+const MAX_CLOCK_SETBACK: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
-/// What failed where a link stands in the place of a directory.
-const LINKED: &str = "the directory is not used";
+/// Error context where a link stands in the place of a directory.
+const REFUSED_LINK: &str = "the directory is not used";
 
-/// How an office in a directory behaves.
+/// Options of an office in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirOptions {
-    /// The layout; none means what is there, or nanobot in an empty directory.
+    /// The layout; `None` means detected, or nanobot in an empty directory.
     pub layout: Option<Layout>,
-    /// Sending to an agent that never registered makes its mailbox (nanobot; the chipset always does).
+    /// Sending to an agent that never registered creates its mailbox (nanobot; the chipset always does).
     pub create_recipients: bool,
-    /// Sending to an agent that nobody knows is an error in the chipset layout too.
+    /// Sending to an unknown agent is an error in the chipset layout too.
     pub strict_recipients: bool,
-    /// How often a reader that waits looks for itself, whatever the watching says.
+    /// Interval at which a waiting reader polls, besides the kernel's events.
     pub poll_interval: Duration,
-    /// How others are kept off a claimed message.
+    /// How claims exclude other consumers.
     pub claims: ClaimBy,
-    /// Where the records of group chats are; none means among the office's own files.
+    /// Directory of the transcripts; `None` means among the office's own files.
     pub transcripts: Option<PathBuf>,
 }
 
-/// How others are kept off a message that one consumer has.
+/// How a claim excludes other consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClaimBy {
-    /// A lock on the message's file, which the kernel gives back when the holder dies; where the file system has no
-    /// locks, a lease.
+    /// A lock on the message's file, which the kernel releases when the holder dies; a lease on file systems without
+    /// locks.
     #[default]
     Lock,
     /// A file with a deadline.
@@ -86,7 +86,7 @@ pub struct DirMailbox {
     pub(crate) agent_dir: Arc<AgentDir>,
 }
 
-/// What all mailboxes of one process share.
+/// State shared by all mailboxes of one process.
 #[derive(Debug)]
 pub(crate) struct OfficeState {
     pub(crate) paths: Paths,
@@ -95,12 +95,12 @@ pub(crate) struct OfficeState {
     pub(crate) registry_cache: Cache,
     pub(crate) watch: DirectoryWatch,
     transcripts: OnceLock<TranscriptStore>,
-    /// The last time given out, in microseconds.
+    /// The last time returned by `now`, in microseconds.
     clock: AtomicI64,
-    /// The last one given to a message.
-    stamped: AtomicI64,
-    /// It could not be written down: the office has no directory yet.
-    not_noted: AtomicBool,
+    /// The last time given to a message, in microseconds.
+    last_stamp: AtomicI64,
+    /// Whether `last_stamp` is not on disk yet, since the office has no directory.
+    stamp_unrecorded: AtomicBool,
     /// Called when the office's own directory has been created.
     when_made: OnceLock<fn(&Path)>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct AgentDir {
 }
 
 impl DirOffice {
-    /// Opens the office in this directory. The directory need not exist: it is made when something is put into it.
+    /// Opens the office in this directory, which is created on the first write.
     pub fn open(root: &Path, options: DirOptions) -> Result<Self, OfficeError> {
         if root.exists() && !root.is_dir() {
             let detail = format!("{} is not a directory; name one that is, or that is not there yet", root.display());
@@ -123,11 +123,11 @@ impl DirOffice {
         }
         let layout = match options.layout {
             Some(layout) => layout,
-            None => Layout::detect(root).doing("could not look at the directory")?.unwrap_or(Layout::Nanobot),
+            None => Layout::detect(root).context("could not look at the directory")?.unwrap_or(Layout::Nanobot),
         };
         let paths = Paths { root: root.to_owned(), layout };
-        // The root itself may be a link: its name was given by the user.
-        [paths.side(), paths.agents()].iter().try_for_each(|path| open::refuse_link(path)).doing(LINKED)?;
+        // The root itself may be a link: the user has named it.
+        [paths.own_dir(), paths.agents()].iter().try_for_each(|path| open::refuse_link(path)).context(REFUSED_LINK)?;
         let shared = OfficeState {
             paths,
             options,
@@ -136,17 +136,17 @@ impl DirOffice {
             watch: DirectoryWatch::default(),
             transcripts: OnceLock::new(),
             clock: AtomicI64::new(0),
-            stamped: AtomicI64::new(0),
-            not_noted: AtomicBool::new(false),
+            last_stamp: AtomicI64::new(0),
+            stamp_unrecorded: AtomicBool::new(false),
             when_made: OnceLock::new(),
         };
         shared.ignore_in_git();
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Calls this with the office's directory once a verb has made it. Only the first of several is called.
+    /// Calls `tell` with the office's directory once a verb has created it. Only the first registered one is called.
     pub fn when_made(&self, tell: fn(&Path)) {
-        let _only_the_first = self.shared.when_made.set(tell);
+        let _first_wins = self.shared.when_made.set(tell);
     }
 
     /// The mailbox of one agent.
@@ -154,17 +154,17 @@ impl DirOffice {
         DirMailbox { agent_dir: Arc::new(self.shared.agent_dir(&name)) }
     }
 
-    /// Where it is.
+    /// The office's directory.
     pub fn root(&self) -> &Path {
         &self.shared.paths.root
     }
 
-    /// Which layout it has.
+    /// The office's layout.
     pub fn layout(&self) -> Layout {
         self.shared.paths.layout
     }
 
-    /// Names of all agents that have a mailbox or state here, by name.
+    /// Returns the agents that have a mailbox or state here, by name.
     pub fn mailboxes(&self) -> Result<Vec<AgentName>, OfficeError> {
         let mut names = self.shared.names_in(&self.shared.paths.root)?;
         names.extend(self.shared.names_in(&self.shared.paths.agents())?);
@@ -175,66 +175,65 @@ impl DirOffice {
 }
 
 impl OfficeState {
-    /// The present moment to the microsecond, later than every moment given out before in this process.
+    /// Returns the current time in microseconds, later than every time returned before in this process.
     pub(crate) fn now(&self) -> Timestamp {
         later(&self.clock, Timestamp::now())
     }
 
-    /// The moment that a new message gets: later than that of every message sent here before, by any process, though the
-    /// clock was set back meanwhile. So mail sorts in the order in which it was sent.
+    /// Returns the timestamp of a new message: later than that of every message sent here before, by any process, even if
+    /// the clock was set back. So mail sorts in the order in which it was sent.
     ///
-    /// The latest one stands in a file of 20 digits. It is written without a lock: of two processes that send in the same
-    /// instant neither is the first.
-    pub(crate) fn stamp(&self) -> Timestamp {
+    /// The latest one is in a file of 20 digits, which is written without a lock: two concurrent sends have no order.
+    pub(crate) fn next_stamp(&self) -> Timestamp {
         let now = self.now();
-        let Some(clock) = self.latest_stamp() else {
-            // Noted once the office has a directory, see `note_stamp`.
-            self.not_noted.store(true, Ordering::Relaxed);
-            return later(&self.stamped, now);
+        let Some(clock) = self.open_clock() else {
+            // Written once the office has a directory, by `record_first_stamp`.
+            self.stamp_unrecorded.store(true, Ordering::Relaxed);
+            return later(&self.last_stamp, now);
         };
         let mut digits = [0; STAMP_DIGITS];
         let latest =
             clock.read_exact_at(&mut digits, 0).ok().and_then(|()| std::str::from_utf8(&digits).ok()?.parse().ok());
         let at = match latest.and_then(|latest: i64| Timestamp::from_microsecond(latest).ok()) {
-            // One that is much later is an error of the clock before it was set right.
-            Some(latest) if latest >= now && latest.duration_since(now) < FOLLOWED => {
+            // A much later one was given by a wrong clock, which has been corrected since.
+            Some(latest) if latest >= now && latest.duration_since(now) < MAX_CLOCK_SETBACK => {
                 latest.checked_add(jiff::SignedDuration::from_micros(1)).unwrap_or(now)
             }
             _ => now,
         };
-        let at = later(&self.stamped, at);
+        let at = later(&self.last_stamp, at);
         write_stamp(&clock, at);
         at
     }
 
-    /// Notes the moment of the first message here, which had it before there was a file for it.
-    pub(crate) fn note_stamp(&self, at: Timestamp) {
-        if self.not_noted.load(Ordering::Relaxed)
-            && let Some(clock) = self.latest_stamp()
+    /// Writes the timestamp of the first message, which was given before the office had a directory.
+    pub(crate) fn record_first_stamp(&self, at: Timestamp) {
+        if self.stamp_unrecorded.load(Ordering::Relaxed)
+            && let Some(clock) = self.open_clock()
         {
-            self.not_noted.store(false, Ordering::Relaxed);
-            // Another process may have noted a later one meanwhile; then neither was the first.
-            if clock.metadata().is_ok_and(|about| about.len() == 0) {
+            self.stamp_unrecorded.store(false, Ordering::Relaxed);
+            // Not if another process has written one meanwhile.
+            if clock.metadata().is_ok_and(|metadata| metadata.len() == 0) {
                 write_stamp(&clock, at);
             }
         }
     }
 
-    /// The file with the latest moment; none where it cannot be written, and then the clock alone counts. Not kept open: a
-    /// file system with one open for writing cannot be made read-only.
-    fn latest_stamp(&self) -> Option<File> {
-        // Its directory is not made for this: a send that fails leaves no office behind.
+    /// Opens the file with the latest timestamp; `None` if it cannot be written, and then the clock alone counts. Not kept
+    /// open: a file system with a file open for writing cannot be remounted read-only.
+    fn open_clock(&self) -> Option<File> {
+        // Does not create the directory: a failed send leaves no office behind.
         let mut options = open::options();
         options.read(true).write(true).create(true).truncate(false);
-        Some(open::regular_with(&self.paths.side().join("clock"), &options).ok()?.into_parts().0)
+        Some(open::regular_with(&self.paths.own_dir().join("clock"), &options).ok()?.into_parts().0)
     }
 
-    /// Where the records of group chats are.
+    /// The directory of the transcripts.
     pub(crate) fn transcripts_root(&self) -> PathBuf {
-        self.options.transcripts.clone().unwrap_or_else(|| self.paths.side().join("transcripts"))
+        self.options.transcripts.clone().unwrap_or_else(|| self.paths.own_dir().join("transcripts"))
     }
 
-    /// The records of group chats.
+    /// The transcripts, opened on first use.
     pub(crate) fn transcripts(&self) -> Result<&TranscriptStore, OfficeError> {
         if let Some(store) = self.transcripts.get() {
             return Ok(store);
@@ -243,7 +242,7 @@ impl OfficeState {
         Ok(self.transcripts.get_or_init(|| store))
     }
 
-    /// One agent, at work for as long as this is kept.
+    /// Returns an agent's view of the directory.
     pub(crate) fn agent_dir(self: &Arc<Self>, me: &AgentName) -> AgentDir {
         AgentDir { shared: self.clone(), me: me.clone(), index: Mutex::default(), claims: Mutex::default() }
     }
@@ -253,58 +252,64 @@ impl OfficeState {
         Log::at(&self.paths.state(agent))
     }
 
-    /// Writes down which layout this is, so that an empty directory is not taken for the other.
-    pub(crate) fn note_layout(&self) -> Result<(), OfficeError> {
-        let note = paths::layout_note(&self.paths.root);
-        if note.exists() {
+    /// Appends lines to an agent's log.
+    pub(crate) fn append_log(&self, agent: &AgentName, lines: &[LogLine]) -> Result<(), OfficeError> {
+        self.make_state_dir(agent)?;
+        let appended = self.log(agent).write().and_then(|mut writer| writer.add(lines));
+        appended.map(drop).context("could not add to the log")
+    }
+
+    /// Records the layout, so that an empty directory is not taken for the other one.
+    pub(crate) fn record_layout(&self) -> Result<(), OfficeError> {
+        let file = paths::layout_file(&self.paths.root);
+        if file.exists() {
             return Ok(());
         }
-        let doing = "could not make the office's own directory";
+        let context = "could not make the office's own directory";
         let is_new = !self.paths.root.is_dir();
-        durable::make_dir(&self.paths.side(), &self.syncer).doing(doing)?;
+        durable::make_dir(&self.paths.own_dir(), &self.syncer).context(context)?;
         if is_new && let Some(tell) = self.when_made.get() {
             tell(&self.paths.root);
         }
         self.ignore_in_git();
         let text = format!("{}\n", self.paths.layout);
-        durable::replace(&note, text.as_bytes(), Wait::Synced, &self.syncer).doing(doing)
+        durable::replace(&file, text.as_bytes(), Wait::Synced, &self.syncer).context(context)
     }
 
-    /// Keeps the office's own files, once they have a directory, out of git: mail may be kept there. Where this cannot be
-    /// written, nothing else depends on it.
+    /// Keeps the office's own files out of git, once they have a directory: mail may be in git. Best effort.
     fn ignore_in_git(&self) {
-        let side = self.paths.side();
+        let side = self.paths.own_dir();
         let ignore = side.join(".gitignore");
         if side.is_dir()
             && fs_err::symlink_metadata(&ignore).is_err()
             && let Err(error) = durable::replace(&ignore, b"*\n", Wait::Cached, &self.syncer)
         {
-            tracing::debug!(%error, "the office's own files are not ignored by git");
+            tracing::debug!(%error, "writing .gitignore failed");
         }
     }
 
-    /// Refuses links in the place of an agent's directories: mail would be written to or read from somewhere else.
+    /// Refuses links in the place of an agent's directories: mail would be written or read elsewhere.
     pub(crate) fn refuse_links(&self, agent: &AgentName) -> Result<(), OfficeError> {
         let paths = &self.paths;
         let directories = [
             paths.home(agent),
             paths.inbox(agent),
-            paths.put_away(agent),
+            paths.processed(agent),
             paths.refused(agent),
-            paths.side(),
+            paths.own_dir(),
             paths.agents(),
             paths.state(agent),
         ];
-        directories.iter().try_for_each(|path| open::refuse_link(path)).doing(LINKED)
+        directories.iter().try_for_each(|path| open::refuse_link(path)).context(REFUSED_LINK)
     }
 
-    /// An agent's mailbox has all its directories.
+    /// Creates an agent's mailbox if it is missing, and returns its directory.
     pub(crate) fn make_mailbox(&self, agent: &AgentName) -> Result<PathBuf, OfficeError> {
         self.refuse_links(agent)?;
         let inbox = self.paths.inbox(agent);
         if !inbox.is_dir() {
-            self.note_layout()?;
-            durable::make_dir(&inbox, &self.syncer).doing("could not make the mailbox")?;
+            self.record_layout()?;
+            durable::make_dir(&inbox, &self.syncer).context("could not make the mailbox")?;
         }
         Ok(inbox)
     }
@@ -314,11 +319,11 @@ fn write_stamp(clock: &File, at: Timestamp) {
     let text = format!("{:0width$}\n", at.as_microsecond().max(0), width = STAMP_DIGITS);
     step();
     if let Err(error) = clock.write_all_at(text.as_bytes(), 0) {
-        tracing::debug!(%error, "the moment of a message could not be noted");
+        tracing::debug!(%error, "writing the latest timestamp failed");
     }
 }
 
-/// This moment to the microsecond, or the next one after the last that was given out here.
+/// Returns this time in microseconds, or the next one after `last`, and stores it there.
 fn later(last: &AtomicI64, at: Timestamp) -> Timestamp {
     let at = at.as_microsecond();
     let given = last.fetch_max(at, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `_registry.json`, which other programs read and write too. [`crate::registry::write`] writes it.
+//! Reads `_registry.json`, which other programs read and write too. [`crate::registry::write`] writes it.
 
 pub(crate) mod presence;
 pub(crate) mod write;
@@ -10,37 +10,40 @@ use amb_core::{AgentName, OfficeError};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::open;
 use crate::office::OfficeState;
 
-/// A larger registry is refused. This is room for some thirty thousand cards.
-pub(crate) const LARGEST: u64 = 16 << 20;
+/// A larger registry is refused. Enough for some thirty thousand cards.
+pub(crate) const MAX_BYTES: u64 = 16 << 20;
 
-/// The registry as last parsed, with what tells that the file is still the same.
+/// The registry as last parsed, and the version of its file.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<Option<(Version, Arc<Registry>)>>);
 
-/// Inode, time of change and length: a replaced file differs in the first.
+/// Inode, mtime and length: a replaced file differs in the inode.
 type Version = (u64, i128, u64);
 
 impl OfficeState {
-    /// The registry, if it is there and parses.
+    /// Returns the registry, or the readable entries of a corrupt one; `None` if there is none.
     pub(crate) fn registry(&self) -> Result<Option<Arc<Registry>>, OfficeError> {
         use std::os::unix::fs::MetadataExt;
         let path = self.paths.registry();
-        let doing = "could not read _registry.json";
-        let Some(file) = open::if_there(open::regular(&path)).doing(doing)? else { return Ok(None) };
-        let about = file.metadata().doing(doing)?;
-        let version =
-            (about.ino(), i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()), about.len());
+        let context = "could not read _registry.json";
+        let Some(file) = open::if_exists(open::regular(&path)).context(context)? else { return Ok(None) };
+        let metadata = file.metadata().context(context)?;
+        let version = (
+            metadata.ino(),
+            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+            metadata.len(),
+        );
         let mut cache = self.registry_cache.0.lock();
         if let Some((cached, registry)) = &*cache
             && *cached == version
         {
             return Ok(Some(registry.clone()));
         }
-        let bytes = open::bytes_of(file.file(), &path, LARGEST).doing(doing)?;
+        let bytes = open::read_file(file.file(), &path, MAX_BYTES).context(context)?;
         match Registry::parse(&bytes) {
             Ok(registry) => {
                 let registry = Arc::new(registry);
@@ -54,18 +57,16 @@ impl OfficeState {
         }
     }
 
-    /// Every entry that can be understood.
+    /// Returns every entry that parses.
     pub(crate) fn registry_entries(&self) -> Result<Vec<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(Vec::new()) };
         let understood = registry.entries().filter_map(|entry| {
-            entry
-                .inspect_err(|(key, error)| tracing::warn!(key, %error, "an entry of the registry is not understood"))
-                .ok()
+            entry.inspect_err(|(key, error)| tracing::warn!(key, %error, "registry entry does not parse; ignored")).ok()
         });
         Ok(understood.collect())
     }
 
-    /// One entry. One that is there but not understood is an error, so that a broken `allow_from` is not read as "everybody".
+    /// Returns one entry. An entry that does not parse is an error, so that a corrupt `allow_from` does not admit everybody.
     pub(crate) fn registry_entry(&self, name: &AgentName) -> Result<Option<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(None) };
         registry.get(name).map_err(|error| {
@@ -74,7 +75,7 @@ impl OfficeState {
     }
 }
 
-/// The entries that can be read in a registry that does not parse as a whole: torn, doubled, or with garbage between.
+/// Returns the readable entries of a corrupt registry: truncated, duplicated, or with garbage in between.
 pub(crate) fn salvage(bytes: &[u8]) -> Registry {
     let text = String::from_utf8_lossy(bytes);
     let mut found = serde_json::Map::new();
@@ -89,9 +90,9 @@ pub(crate) fn salvage(bytes: &[u8]) -> Registry {
         if let Some(Ok(Value::Object(fields))) = values.next()
             && ["agent_id", "last_heartbeat", "capabilities", "status"].iter().any(|field| fields.contains_key(*field))
         {
-            let taken = values.byte_offset();
+            let parsed = values.byte_offset();
             found.insert(key.to_owned(), Value::Object(fields));
-            rest = &value[taken..];
+            rest = &value[parsed..];
         }
     }
     serde_json::to_vec(&found).ok().and_then(|bytes| Registry::parse(&bytes).ok()).unwrap_or_default()
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_read_of_a_broken_registry_is_kept() {
+    fn the_readable_entries_of_a_corrupt_registry_are_kept() {
         let torn = r#"{
   "coder": {"agent_id": "coder", "status": "idle", "allow_from": ["a"]},
   "writer": {"agent_id": "writer", "capabilities": ["x"], "stat"#;

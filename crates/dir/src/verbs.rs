@@ -1,4 +1,4 @@
-//! What an agent does in the office: one file a verb.
+//! The verbs of a mailbox, one file each.
 
 pub(crate) mod ack;
 pub mod archive;

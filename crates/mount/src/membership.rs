@@ -236,7 +236,7 @@ async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), Office
 async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeError> {
     let mut local_names = HashSet::new();
     let mut alive = Vec::new();
-    for (entry, home) in context.office.everybody().await? {
+    for (entry, home) in context.office.all_agents().await? {
         match home {
             Home::Directory => {
                 local_names.insert(entry.name.folded());
@@ -259,7 +259,7 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
                 if let Some(guest) = gone {
                     guest.gone.cancel();
                 }
-                context.office.mailbox(entry.name.clone()).give_up_mounted().await?;
+                context.office.mailbox(entry.name.clone()).unmark_mounted().await?;
                 context
                     .stats
                     .collides(&entry.name, "a program in the directory registered under an office agent's name");

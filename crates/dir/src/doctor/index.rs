@@ -1,4 +1,4 @@
-//! Handled mail that is not in the log: another program handled it, or the log's end was lost in a power cut.
+//! Handled mail that is not in the log: another program handled it, or a power cut truncated the log.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use amb_core::OfficeError;
 
 use super::{Examination, FindingKind, files_in};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::message_file;
 use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::AgentDir;
@@ -18,48 +18,45 @@ impl AgentDir {
             return Ok(());
         }
         let detail = format!("{} handled messages are in no history", missing.len());
-        if examination.mend {
-            self.index(missing)?;
-        }
-        let path = self.shared.paths.put_away(&self.me);
-        examination.found(FindingKind::NotIndexed, &path, detail, "entered in the log", || Ok(()))
+        let path = self.shared.paths.processed(&self.me);
+        examination
+            .found(FindingKind::NotIndexed, &path, detail, "entered in the log", || self.index_processed(missing))
     }
 
-    /// Everything that was put away and is not in the log.
-    pub(super) fn put_away_and_not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+    /// Returns all processed messages that are not in the log.
+    pub(super) fn processed_and_not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
         let paths = &self.shared.paths;
-        let away = paths.put_away(&self.me);
-        let mut there = files_in(&away)?;
-        if let Ok(entries) = fs_err::read_dir(&away) {
+        let processed = paths.processed(&self.me);
+        let mut files = files_in(&processed)?;
+        if let Ok(entries) = fs_err::read_dir(&processed) {
             for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-                there.extend(files_in(&entry.path())?);
+                files.extend(files_in(&entry.path())?);
             }
         }
-        there.retain(|(name, _)| message_file::is_mail(paths.layout, name));
-        if there.is_empty() {
-            return Ok(there);
+        files.retain(|(name, _)| message_file::is_mail(paths.layout, name));
+        if !files.is_empty() {
+            let known = self.indexed()?;
+            files.retain(|(name, _)| !known.contains(name));
         }
-        let known = self.indexed()?;
-        there.retain(|(name, _)| !known.contains(name));
-        Ok(there)
+        Ok(files)
     }
 
-    /// Messages that were put away, not by the office because it rejects them, and are not in the log.
+    /// Returns processed messages that are not in the log, without the tasks that the office rejected.
     pub(crate) fn not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
         let paths = &self.shared.paths;
-        let mut there = self.put_away_and_not_indexed()?;
-        // A task that the office rejected when it was sent is in its sender's history alone.
+        let mut files = self.processed_and_not_indexed()?;
+        // A task that the office rejected when it was sent is only in its sender's history.
         let rejected = |name: &str, path: &Path| {
             message_file::open(paths.layout, &self.me, path, name)
                 .is_ok_and(|message_file| message_file::is_rejected(&message_file.message))
         };
-        there.retain(|(name, path)| !rejected(name, path));
-        Ok(there)
+        files.retain(|(name, path)| !rejected(name, path));
+        Ok(files)
     }
 
-    /// The files of all messages that are in the log.
+    /// Returns the file names of all received messages in the log.
     fn indexed(&self) -> Result<HashSet<String>, OfficeError> {
-        let lines = self.shared.log(&self.me).find(&["\"in\""]).doing("could not read the log")?;
+        let lines = self.shared.log(&self.me).find(&["\"in\""]).context("could not read the log")?;
         let file = |placed: PositionedLine| match placed.line {
             LogLine::In { f, .. } => Some(f),
             _ => None,
@@ -67,13 +64,13 @@ impl AgentDir {
         Ok(lines.into_iter().filter_map(file).collect())
     }
 
-    /// Enters messages that were put away in the log, as read.
-    pub(crate) fn index(&self, files: Vec<(String, PathBuf)>) -> Result<(), OfficeError> {
+    /// Logs processed messages, as read.
+    pub(crate) fn index_processed(&self, files: Vec<(String, PathBuf)>) -> Result<(), OfficeError> {
         let mut lines = Vec::new();
         for (f, path) in files {
-            // What does not parse was put away by another program; it is no mail of ours.
+            // Another program put files there that do not parse; they are skipped.
             if let Ok(mut message_file) = message_file::open(self.shared.paths.layout, &self.me, &path, &f) {
-                self.shared.name_task(&self.me, &mut message_file.message, &f)?;
+                self.shared.set_known_task_id(&self.me, &mut message_file.message, &f)?;
                 let brief = Brief::of(&message_file.message, &self.me);
                 lines.push(LogLine::In { f, i: 0, brief, read: true, withheld: None });
             }
@@ -82,12 +79,12 @@ impl AgentDir {
             LogLine::In { brief, .. } => brief.at,
             _ => Default::default(),
         });
-        self.shared.make_state(&self.me)?;
-        let mut writer = self.shared.log(&self.me).write().doing("could not add to the log")?;
-        // Another process may have entered them meanwhile.
+        self.shared.make_state_dir(&self.me)?;
+        let mut writer = self.shared.log(&self.me).write().context("could not add to the log")?;
+        // Another process may have logged them meanwhile.
         let known = self.indexed()?;
         lines.retain(|line| matches!(line, LogLine::In { f, .. } if !known.contains(f)));
-        writer.add(&lines).doing("could not add to the log")?;
+        writer.add(&lines).context("could not add to the log")?;
         Ok(())
     }
 }

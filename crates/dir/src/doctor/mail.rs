@@ -1,23 +1,23 @@
-//! Files in mailboxes that are no messages, and the registry.
+//! Files in mailboxes that are not messages, and the registry.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use amb_core::OfficeError;
 use amb_core::wire::registry::Registry;
 
 use super::{Examination, FindingKind, listed};
-use crate::files::durable::{self, Wait};
-use crate::files::failure::Doing;
+use crate::files::durable::Wait;
 use crate::files::layout::Layout;
 use crate::files::message_file::{self, Unreadable};
 use crate::files::open;
 use crate::office::AgentDir;
-use crate::registry::LARGEST;
+use crate::registry::MAX_BYTES;
 
 impl AgentDir {
     pub(super) fn examine_mail(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
+        let suffix = paths.layout.suffix();
         let (inbox, corrupt) = (paths.inbox(&self.me), paths.corrupt(&self.me));
         let (mut aside, refused) = (listed(&corrupt)?, listed(&paths.refused(&self.me))?);
         for (name, path) in listed(&inbox)? {
@@ -25,8 +25,8 @@ impl AgentDir {
                 continue;
             }
             let why = match message_file::open(paths.layout, &self.me, &path, &name) {
-                Err(Unreadable::Bad(why)) => Some(why.to_string()),
-                Err(Unreadable::Io(error)) if open::is_refusal(&error) => Some(error.to_string()),
+                Err(Unreadable::Invalid(why)) => Some(why.to_string()),
+                Err(Unreadable::Io(error)) if open::is_refused(&error) => Some(error.to_string()),
                 _ => None,
             };
             if let Some(why) = why {
@@ -35,7 +35,7 @@ impl AgentDir {
                     &path,
                     format!("not a message: {why}"),
                     format!("moved to {}", corrupt.display()),
-                    || self.move_between(&path, &corrupt, &name),
+                    || self.move_aside(&path, &corrupt, &name, suffix),
                 )?;
             }
         }
@@ -43,10 +43,10 @@ impl AgentDir {
         if paths.layout == Layout::Nanobot && !other.is_empty() {
             let counted = if other.len() == 1 { "1 file".into() } else { format!("{} files", other.len()) };
             let detail = format!("{counted} of nanobot's p2p/v1 format, which is not read here: {}", names(&other));
-            examination.needs_a_person(FindingKind::OtherFormat, &inbox, detail, OTHER_FORMAT);
+            examination.report(FindingKind::OtherFormat, &inbox, detail, OTHER_FORMAT);
         }
         for (name, path) in aside.clone() {
-            // Somebody has mended it by hand: it can be delivered after all.
+            // Corrected by hand: it can be delivered.
             if message_file::is_mail(paths.layout, &name)
                 && message_file::open(paths.layout, &self.me, &path, &name).is_ok()
             {
@@ -56,14 +56,14 @@ impl AgentDir {
                     &path,
                     "put aside as corrupt, but a whole message now",
                     "moved back to the mailbox",
-                    || self.move_between(&path, &inbox, &name),
+                    || self.move_aside(&path, &inbox, &name, suffix),
                 )?;
             }
         }
         if !aside.is_empty() {
             let detail = format!("{} put aside as corrupt: {}", files(aside.len()), names(&aside));
             let remedy = "correct it and run `amb doctor --mend`, which delivers it, or remove it";
-            examination.needs_a_person(FindingKind::CorruptAside, &corrupt, detail, remedy);
+            examination.report(FindingKind::CorruptAside, &corrupt, detail, remedy);
         }
         if !refused.is_empty() {
             let counted = files(refused.len());
@@ -73,26 +73,20 @@ impl AgentDir {
                 self.me,
                 inbox.display()
             );
-            examination.needs_a_person(FindingKind::RefusedAside, &paths.refused(&self.me), detail, remedy);
+            examination.report(FindingKind::RefusedAside, &paths.refused(&self.me), detail, remedy);
         }
         Ok(())
     }
 
-    /// Directories at the root in which a nanobot of the other format keeps its state.
+    /// Finds directories in which a nanobot of the other format keeps its state.
     pub(super) fn examine_other_format(&self, examination: &mut Examination) {
         let root = &self.shared.paths.root;
         for path in ["_links", "_windows"].map(|name| root.join(name)) {
             if self.shared.paths.layout == Layout::Nanobot && path.is_dir() {
                 let detail = "made by a nanobot that speaks p2p/v1, which is not read here";
-                examination.needs_a_person(FindingKind::OtherFormat, &path, detail, OTHER_FORMAT);
+                examination.report(FindingKind::OtherFormat, &path, detail, OTHER_FORMAT);
             }
         }
-    }
-
-    fn move_between(&self, path: &Path, directory: &Path, name: &str) -> std::io::Result<()> {
-        durable::make_dir(directory, &self.shared.syncer)?;
-        durable::move_into(path, directory, name, self.shared.paths.suffix())?;
-        self.shared.syncer.sync(directory)
     }
 
     pub(super) fn examine_registry(&self, examination: &mut Examination) -> Result<(), OfficeError> {
@@ -100,9 +94,9 @@ impl AgentDir {
             return Ok(());
         }
         let path = self.shared.paths.registry();
-        let ours = self.shared.our_agents()?;
-        let read = open::bytes(&path, LARGEST);
-        let refused = read.as_ref().is_err_and(open::is_refusal);
+        let ours = self.shared.registered_agents()?;
+        let read = open::read(&path, MAX_BYTES);
+        let refused = read.as_ref().is_err_and(open::is_refused);
         let problem = match read {
             Err(error) if error.kind() == ErrorKind::NotFound && ours.is_empty() => None,
             Err(error) => Some(format!("cannot be read: {error}")),
@@ -121,24 +115,23 @@ impl AgentDir {
             },
         };
         let Some(problem) = problem else { return Ok(()) };
-        if examination.mend {
-            if refused {
-                self.move_between(&path, &self.shared.paths.side().join("strays"), "_registry.json")
-                    .doing("could not move the registry aside")?;
-            }
-            self.shared.fold_now(Wait::Synced)?;
-        }
         let remedy =
             "written again from the agents' own files and what can be read of it; a broken one is kept in .amb";
-        examination.found(FindingKind::BrokenRegistry, &path, problem, remedy, || Ok(()))
+        examination.found(FindingKind::BrokenRegistry, &path, problem, remedy, || {
+            if refused {
+                let strays = self.shared.paths.own_dir().join("strays");
+                self.move_aside(&path, &strays, "_registry.json", ".json")?;
+            }
+            self.shared.update_registry(Wait::Synced)
+        })
     }
 }
 
-/// What a person can do about files of the other format.
+/// Remedy for files of the other format.
 const OTHER_FORMAT: &str =
     "give the sender the mailbox channel of the package amb-mailbox, and remove what is done with";
 
-/// Whether a file is named as p2p/v1 names its own: `task_7_from_boss_0a1b2c3d.json`, and the same of results and bids.
+/// Whether this is a file name of p2p/v1: `task_7_from_boss_0a1b2c3d.json`, or the same of results and bids.
 fn is_other_format(name: &str) -> bool {
     let Some(stem) = name.strip_suffix(".json") else { return false };
     let kind = ["task_", "result_", "bid_"].iter().any(|kind| stem.starts_with(kind));
@@ -150,7 +143,7 @@ fn files(count: usize) -> String {
     if count == 1 { "1 file was".into() } else { format!("{count} files were") }
 }
 
-/// The first few names.
+/// Lists the first three names.
 fn names(files: &[(String, PathBuf)]) -> String {
     let mut names: Vec<&str> = files.iter().take(3).map(|(name, _)| name.as_str()).collect();
     if files.len() > names.len() {

@@ -1,4 +1,4 @@
-//! Files of the office's own that do not parse.
+//! The office's own files: corrupt ones, and files of the wrong type.
 
 use std::path::Path;
 
@@ -6,19 +6,18 @@ use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
 use super::{Examination, FindingKind, listed};
-use crate::files::durable;
 use crate::files::open;
-use crate::log::index::LARGEST_NOTE;
+use crate::log::index::MAX_SAVED_BYTES;
 use crate::office::AgentDir;
 
 impl AgentDir {
-    /// Locks, logs and the like that are no files, such as a pipe: every verb that needs them fails. Before everything else,
-    /// for what follows needs them too.
+    /// Finds locks, logs and other files that are not regular files, such as a pipe: every verb that needs them fails, and so
+    /// would the other checks.
     pub(super) fn examine_odd_files(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
-        let aside = self.shared.paths.side().join("spoilt");
+        let aside = self.shared.paths.own_dir().join("spoilt");
         for (name, path) in listed(directory)? {
-            // Files of JSON are looked at one by one.
-            if name.ends_with(".json") || open::about(&path).is_ok() || fs_err::symlink_metadata(&path).is_err() {
+            // JSON files are checked by `examine_state`.
+            if name.ends_with(".json") || open::metadata(&path).is_ok() || fs_err::symlink_metadata(&path).is_err() {
                 continue;
             }
             examination.found(
@@ -26,23 +25,20 @@ impl AgentDir {
                 &path,
                 "a file of the office's own is not a regular file",
                 format!("moved to {}; it is made again", aside.display()),
-                || {
-                    durable::make_dir(&aside, &self.shared.syncer)?;
-                    durable::move_into(&path, &aside, &format!("{}-{name}", self.me), "").map(drop)
-                },
+                || self.move_aside(&path, &aside, &format!("{}-{name}", self.me), ""),
             )?;
         }
         Ok(())
     }
 
-    /// Links in the place of directories: nothing is written or read through them.
+    /// Finds links in the place of directories: nothing is written or read through them.
     pub(super) fn examine_links(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
         for (name, path) in listed(directory)? {
-            let is_link = fs_err::symlink_metadata(&path).is_ok_and(|about| about.is_symlink());
+            let is_link = fs_err::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
             if is_link && path.is_dir() && (AgentName::parse(&name).is_ok() || name == ".amb") {
                 let detail = "a link stands in the place of a directory; mail is neither read nor written through it";
                 let remedy = "put the directory itself in its place";
-                examination.needs_a_person(FindingKind::LinkedDirectory, &path, detail, remedy);
+                examination.report(FindingKind::LinkedDirectory, &path, detail, remedy);
             }
         }
         Ok(())
@@ -50,16 +46,16 @@ impl AgentDir {
 
     pub(super) fn examine_state(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let state = self.shared.paths.state(&self.me);
-        let aside = self.shared.paths.side().join("spoilt");
+        let aside = self.shared.paths.own_dir().join("spoilt");
         for directory in ["", "tasks", "tasks/ended", "given", "given/ended", "keys"] {
             for (name, path) in listed(&state.join(directory))? {
                 if !name.ends_with(".json") {
                     continue;
                 }
-                // It may have vanished meanwhile.
-                let problem = match open::bytes(&path, LARGEST_NOTE) {
+                // Any other error: it may have vanished meanwhile.
+                let problem = match open::read(&path, MAX_SAVED_BYTES) {
                     Ok(bytes) => serde_json::from_slice::<Value>(&bytes).err().map(|error| error.to_string()),
-                    Err(error) if open::is_refusal(&error) => Some(error.to_string()),
+                    Err(error) if open::is_refused(&error) => Some(error.to_string()),
                     Err(_) => None,
                 };
                 if let Some(problem) = problem {
@@ -68,10 +64,7 @@ impl AgentDir {
                         &path,
                         format!("a file of the office's own does not parse: {problem}"),
                         format!("moved to {}; it is made again from the mail", aside.display()),
-                        || {
-                            durable::make_dir(&aside, &self.shared.syncer)?;
-                            durable::move_into(&path, &aside, &format!("{}-{name}", self.me), ".json").map(drop)
-                        },
+                        || self.move_aside(&path, &aside, &format!("{}-{name}", self.me), ".json"),
                     )?;
                 }
             }

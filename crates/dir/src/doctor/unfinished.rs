@@ -1,22 +1,22 @@
-//! What dead processes began: their journal entries, and what is undone where a power cut took those.
+//! Unfinished verbs of dead processes: journal entries, and steps left undone where a power cut lost the entries.
 
 use amb_core::OfficeError;
 
 use super::{Examination, FindingKind};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::message_file;
 use crate::office::AgentDir;
 
 impl AgentDir {
-    pub(super) fn examine_notes(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        for path in self.shared.abandoned_notes().doing("could not look for what was begun")? {
+    pub(super) fn examine_journal(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        for path in self.shared.abandoned_entries().context("could not look for what was begun")? {
             examination.found(
                 FindingKind::Unfinished,
                 &path,
                 "a process died between a task or an acknowledgement and telling the other side",
                 "the other side was told; every look at a mailbox does that too",
                 || {
-                    self.shared.finish_begun();
+                    self.shared.recover_journal();
                     Ok(())
                 },
             )?;
@@ -24,61 +24,56 @@ impl AgentDir {
         Ok(())
     }
 
-    /// Tasks with something left undone and no journal entry: entries are not synced, and on a full disk there are
-    /// none.
+    /// Finds tasks with an unfinished step and no journal entry: entries are not synced, and a full disk has none.
     pub(super) fn examine_tasks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         self.examine_rejected(examination)?;
         for record in self.shared.records(&self.me, true)? {
             let task = &record.task;
-            // What is being done now is done once the agent's lock is free.
-            let Some(undone) = self.left_undone(&task.id)? else { continue };
-            if examination.mend {
-                self.shared.finish_task(&self.me, &task.id, None)?;
-            }
+            // Takes the agent's lock, so steps in progress are done by then.
+            let Some(undone) = self.unfinished_step(&task.id)? else { continue };
             let detail = format!("task {} of {} is {} and {undone}", task.id, task.owner, task.state);
             let path = self.shared.paths.state(&self.me).join("tasks");
-            examination.found(FindingKind::Unfinished, &path, detail, "done", || Ok(()))?;
+            examination.found(FindingKind::Unfinished, &path, detail, "done", || {
+                self.shared.finish_task(&self.me, &task.id, None).map(drop)
+            })?;
         }
         Ok(())
     }
 
-    /// Tasks that the office rejected when they were sent, and of which no record was made.
+    /// Finds tasks that the office rejected when they were sent and that have no record.
     fn examine_rejected(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let layout = self.shared.paths.layout;
-        for (file, path) in self.put_away_and_not_indexed()? {
+        for (file, path) in self.processed_and_not_indexed()? {
             let Ok(message_file) = message_file::open(layout, &self.me, &path, &file) else { continue };
             let Some(task) =
                 message_file.message.task.as_ref().filter(|_| message_file::is_rejected(&message_file.message))
             else {
                 continue;
             };
-            let _locked = self.shared.lock_agent(&self.me)?;
+            let locked = self.shared.lock_agent(&self.me)?;
             if self.shared.record(&self.me, &task.id)?.is_some() {
                 continue;
             }
-            drop(_locked);
-            if examination.mend {
-                self.shared.finish_task(&self.me, &task.id, Some(&file))?;
-            }
+            drop(locked);
             let detail =
                 format!("task {} was rejected and its owner {} was not told", task.id, message_file.message.from);
-            examination.found(FindingKind::Unfinished, &path, detail, "the owner was told", || Ok(()))?;
+            examination.found(FindingKind::Unfinished, &path, detail, "the owner was told", || {
+                self.shared.finish_task(&self.me, &task.id, Some(&file)).map(drop)
+            })?;
         }
         Ok(())
     }
 
-    /// Messages that this agent has read and whose senders have no receipt.
+    /// Finds messages that this agent has read and whose senders have no receipt.
     pub(super) fn examine_receipts(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        let unsent = self.unsent_receipts()?;
-        if unsent.is_empty() {
+        let missing = self.missing_receipts()?;
+        if missing.is_empty() {
             return Ok(());
         }
-        let count = unsent.len();
-        if examination.mend {
-            self.send_receipts(&unsent)?;
-        }
-        let path = self.shared.paths.put_away(&self.me);
+        let path = self.shared.paths.processed(&self.me);
+        let count = missing.len();
         let detail = format!("the senders of {count} messages that {} has read were not told", self.me);
-        examination.found(FindingKind::Unfinished, &path, detail, "the senders were told", || Ok(()))
+        let mend = || self.write_missing_receipts(&missing);
+        examination.found(FindingKind::Unfinished, &path, detail, "the senders were told", mend)
     }
 }

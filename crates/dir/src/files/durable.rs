@@ -1,8 +1,8 @@
 //! Durable, atomic file writes.
 //!
-//! A new file is written under a unique temporary name in its own directory (never another file system), synced, and
-//! given its name by a rename that cannot replace anything; then the directory is synced. The writer holds a lock on the
-//! temporary file while it lives, so that a clean-up can tell the files of dead writers from those in use.
+//! A new file is written under a unique temporary name in its target directory, synced, and renamed without replacing
+//! anything; then the directory is synced. The writer holds a lock on the temporary file, so that a clean-up can tell the
+//! files of dead writers from those in use.
 
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -17,36 +17,36 @@ use crate::files::open;
 use crate::files::step::step;
 use crate::files::syncer::Syncer;
 
-/// Temporary files begin so: hidden, and never matched by `*.json`.
+/// Prefix of temporary files: hidden, and never matched by `*.json`.
 pub(crate) const TEMP_PREFIX: &str = ".amb-";
-/// Temporary files end so.
+/// Suffix of temporary files.
 pub(crate) const TEMP_SUFFIX: &str = ".tmp";
 
-/// How often a new name is tried before giving up: each try has fresh random digits, so the second succeeds.
-const TRIES: u32 = 100;
+/// Attempts to find a free name. Each has fresh random digits, so the second one nearly always succeeds.
+const MAX_TRIES: u32 = 100;
 
-/// Whether a write waits for the disk.
+/// Durability of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Survives a power cut.
     Synced,
-    /// Atomic, but may be lost in a power cut: for what can be derived again.
+    /// Atomic, but may be lost in a power cut: for data that can be derived again.
     Cached,
 }
 
-/// A random number that no other process has.
+/// Returns a random number that is unique across processes.
 pub(crate) fn nonce() -> u64 {
     let (high, low) = uuid::Uuid::now_v7().as_u64_pair();
-    // Time and order in the one half, random bits in the other; mixed, the low digits differ even within an instant.
+    // One half is the time, the other is random: mixed, the low digits differ even within one instant.
     high ^ low
 }
 
-/// Makes a directory and its parents, for the owner alone, and makes them durable.
+/// Creates a directory and its parents, accessible to the owner alone, durably.
 pub(crate) fn make_dir(path: &Path, syncer: &Syncer) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    // From the nearest that is there downwards, each made durable in its parent.
+    // From the nearest existing ancestor downwards; each parent is synced.
     let mut missing = vec![path];
     let mut at = path;
     while let Some(parent) = at.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -75,21 +75,21 @@ pub(crate) fn make_dir(path: &Path, syncer: &Syncer) -> io::Result<()> {
     Ok(())
 }
 
-/// A file under its temporary name; removed when dropped before it got its real one.
-struct Temp {
+/// A file under its temporary name. Removed on drop unless it was renamed.
+struct TempFile {
     path: PathBuf,
-    /// Open, and locked where the file system can: the sign of a live writer.
+    /// Open, and locked where the file system has locks: marks a live writer.
     _file: fs_err::File,
-    placed: bool,
+    renamed: bool,
 }
 
-impl Temp {
+impl TempFile {
     fn write(directory: &Path, bytes: &[u8], wait: Wait) -> io::Result<Self> {
         let path = directory.join(format!("{TEMP_PREFIX}{}-{:016x}{TEMP_SUFFIX}", std::process::id(), nonce()));
         step();
         let file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        let mut temp = Self { path, _file: file, placed: false };
-        // Without a lock, cleaning up waits for the file's age instead.
+        let mut temp = Self { path, _file: file, renamed: false };
+        // Without a lock, the clean-up goes by the file's age.
         let _unsupported = temp._file.file().try_lock();
         temp._file.write_all(bytes)?;
         if wait == Wait::Synced {
@@ -100,30 +100,30 @@ impl Temp {
     }
 }
 
-impl Drop for Temp {
+impl Drop for TempFile {
     fn drop(&mut self) {
-        if !self.placed {
-            // The write has already failed with its own error; the doctor finds the leftover.
+        if !self.renamed {
+            // The write has already failed with its own error; the doctor finds a leftover file.
             let _leaving = fs_err::remove_file(&self.path);
         }
     }
 }
 
-/// Stores a new file durably under the first of the names that is free, and returns that name.
+/// Stores a new file durably under the first free name, and returns that name.
 ///
-/// `name` is called with attempt 0, 1, 2, …, right before the file gets that name, and must return a different one each time.
+/// `name` is called with attempt 0, 1, 2, … right before the rename, and must return a different name each time.
 pub(crate) fn create(
     directory: &Path,
     bytes: &[u8],
     syncer: &Syncer,
     mut name: impl FnMut(u32) -> String,
 ) -> io::Result<String> {
-    let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
-    for attempt in 0..TRIES {
+    let mut temp = TempFile::write(directory, bytes, Wait::Synced)?;
+    for attempt in 0..MAX_TRIES {
         let name = name(attempt);
         match rename_new(&temp.path, &directory.join(&name)) {
             Ok(()) => {
-                temp.placed = true;
+                temp.renamed = true;
                 syncer.sync(directory)?;
                 return Ok(name);
             }
@@ -134,8 +134,8 @@ pub(crate) fn create(
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("no free name in {}", directory.display())))
 }
 
-/// Stores a new file durably under this name; if the name is taken, what is there stays and counts as the same file.
-/// `before` is called right before the file gets its name.
+/// Stores a new file durably under this name. If the name is taken, the existing file stays and counts as the same.
+/// `before` is called right before the rename.
 pub(crate) fn create_exact(
     directory: &Path,
     bytes: &[u8],
@@ -143,54 +143,53 @@ pub(crate) fn create_exact(
     name: &str,
     before: impl FnOnce(),
 ) -> io::Result<()> {
-    let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
+    let mut temp = TempFile::write(directory, bytes, Wait::Synced)?;
     before();
     match rename_new(&temp.path, &directory.join(name)) {
-        Ok(()) => temp.placed = true,
+        Ok(()) => temp.renamed = true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
     syncer.sync(directory)
 }
 
-/// Stores a file under this name, in place of what may be there.
+/// Stores a file under this name, replacing an existing one.
 pub(crate) fn replace(path: &Path, bytes: &[u8], wait: Wait, syncer: &Syncer) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut temp = Temp::write(directory, bytes, wait)?;
+    let mut temp = TempFile::write(directory, bytes, wait)?;
     step();
     fs_err::rename(&temp.path, path)?;
-    temp.placed = true;
+    temp.renamed = true;
     match wait {
         Wait::Synced => syncer.sync(directory),
         Wait::Cached => Ok(()),
     }
 }
 
-/// Stores a file in place of one that must be there: if it has been moved away meanwhile this fails with `NotFound` and
-/// does not bring it back.
+/// Replaces an existing file. If it has been moved away meanwhile, fails with `NotFound` and does not create it again.
 ///
-/// `still` is called once the new file is ready. It returns the lock that keeps others from replacing the file too, or `None` if
-/// there is no need any more. Returns whether the file was replaced.
+/// `lock` is called once the new file is ready. It returns the lock under which the file is replaced, or `None` if
+/// replacing it is no longer needed. Returns whether the file was replaced.
 pub(crate) fn replace_existing(
     path: &Path,
     bytes: &[u8],
     syncer: &Syncer,
-    still: impl FnOnce() -> io::Result<Option<FileLock>>,
+    lock: impl FnOnce() -> io::Result<Option<FileLock>>,
 ) -> io::Result<bool> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
-    let Some(locked) = still()? else { return Ok(false) };
+    let mut temp = TempFile::write(directory, bytes, Wait::Synced)?;
+    let Some(locked) = lock()? else { return Ok(false) };
     step();
     match renameat_with(CWD, &temp.path, CWD, path, RenameFlags::EXCHANGE) {
         // The temporary name now holds the old file, which the drop removes.
         Ok(()) => {}
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            // No exchange here: only our own lock keeps a concurrent move away.
+            // The file system cannot exchange names: only our own lock excludes a concurrent move.
             fs_err::metadata(path)?;
             fs_err::rename(&temp.path, path)?;
-            temp.placed = true;
+            temp.renamed = true;
         }
-        Err(errno) => return Err(named(errno, path)),
+        Err(errno) => return Err(rename_error(errno, path)),
     }
     drop(locked);
     step();
@@ -199,67 +198,67 @@ pub(crate) fn replace_existing(
     Ok(true)
 }
 
-/// Removes a file; it is no error if it is gone already.
+/// Removes a file, if it exists.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     step();
-    open::if_there(fs_err::remove_file(path)).map(drop)
+    open::if_exists(fs_err::remove_file(path)).map(drop)
 }
 
-/// What became of [`swap`].
+/// Result of [`swap`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Swapped {
-    /// The new bytes are in place of exactly what was expected there.
+    /// The file had the expected contents and was replaced.
     Done,
-    /// Nothing was done: something else than expected is there.
+    /// Not replaced: the file does not have the expected contents.
     Changed,
-    /// The new bytes are in place of these, which another program put there in the last moment.
+    /// Replaced, but the file had these contents, which another program wrote at the last moment.
     Displaced(Vec<u8>),
 }
 
-/// Stores a file in place of one that other programs replace without a lock. `expected` is what the caller has read
-/// there (none: no file), of at most `most` bytes. Names are exchanged, so that what was displaced can be compared: no
-/// write of another program is lost unnoticed.
+/// Replaces a file that other programs replace without a lock. `expected` is what the caller has read there, at most
+/// `max` bytes (`None`: no file). Names are exchanged, so that the displaced contents can be compared: no write of another
+/// program is lost unnoticed.
 ///
-/// The bytes are synced after the exchange, so that the time between the caller's read and its write has no sync in it.
+/// The bytes are synced after the exchange, to keep the time between the caller's read and its write short.
 pub(crate) fn swap(
     path: &Path,
     bytes: &[u8],
     expected: Option<&[u8]>,
-    most: u64,
+    max: u64,
     wait: Wait,
     syncer: &Syncer,
 ) -> io::Result<Swapped> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut temp = Temp::write(directory, bytes, Wait::Cached)?;
+    let mut temp = TempFile::write(directory, bytes, Wait::Cached)?;
     let exchange = || renameat_with(CWD, &temp.path, CWD, path, RenameFlags::EXCHANGE);
     step();
     match expected {
         None => match rename_new(&temp.path, path) {
-            Ok(()) => temp.placed = true,
+            Ok(()) => temp.renamed = true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Swapped::Changed),
             Err(error) => return Err(error),
         },
         Some(expected) => match exchange() {
             // The temporary name now holds the old file, which the drop removes.
-            Ok(()) => match open::bytes(&temp.path, most) {
+            Ok(()) => match open::read(&temp.path, max) {
                 Ok(displaced) if displaced == expected => {}
                 Ok(displaced) => return Ok(Swapped::Displaced(displaced)),
                 Err(error) => {
-                    // Not a file that can be read: it goes back where it was.
-                    exchange().map_err(|errno| named(errno, path))?;
+                    // Unreadable: it is moved back.
+                    exchange().map_err(|errno| rename_error(errno, path))?;
                     return Err(error);
                 }
             },
             Err(Errno::NOENT) => return Ok(Swapped::Changed),
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                // No exchange here: what is written between these two lines is lost.
-                if open::bytes(path, most)? != expected {
+                // The file system cannot exchange names: what another program writes between read and rename is lost.
+                if open::read(path, max)? != expected {
                     return Ok(Swapped::Changed);
                 }
                 fs_err::rename(&temp.path, path)?;
-                temp.placed = true;
+                temp.renamed = true;
             }
-            Err(errno) => return Err(named(errno, path)),
+            Err(errno) => return Err(rename_error(errno, path)),
         },
     }
     if wait == Wait::Synced {
@@ -270,25 +269,25 @@ pub(crate) fn swap(
     Ok(Swapped::Done)
 }
 
-/// Renames to a name that must be free: `AlreadyExists` if it is not.
+/// Renames without replacing: fails with `AlreadyExists` if the name is taken.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     step();
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            // A link cannot replace either; for an instant the file has both names.
+            // A hard link cannot replace a file either; for an instant the file has both names.
             fs_err::hard_link(from, to)?;
             fs_err::remove_file(from)
         }
-        Err(errno) => Err(named(errno, to)),
+        Err(errno) => Err(rename_error(errno, to)),
     }
 }
 
-/// Moves a file into another directory under its own name, or a near one if that is taken. Not synced: the caller syncs
-/// both directories once for all it moved. Returns the name; `None` if the file was not there any more.
+/// Moves a file into another directory under its own name, or one with random digits if that is taken. Not synced: the
+/// caller syncs both directories once for all files. Returns the name, or `None` if the file no longer exists.
 pub(crate) fn move_into(from: &Path, directory: &Path, name: &str, suffix: &str) -> io::Result<Option<String>> {
     let stem = name.strip_suffix(suffix).unwrap_or(name);
-    for attempt in 0..TRIES {
+    for attempt in 0..MAX_TRIES {
         let target = match attempt {
             0 => name.to_owned(),
             _ => format!("{stem}_{:08x}{suffix}", nonce() as u32),
@@ -303,7 +302,7 @@ pub(crate) fn move_into(from: &Path, directory: &Path, name: &str, suffix: &str)
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("no free name in {}", directory.display())))
 }
 
-fn named(errno: Errno, path: &Path) -> io::Error {
+fn rename_error(errno: Errno, path: &Path) -> io::Error {
     let error = io::Error::from(errno);
     io::Error::new(error.kind(), format!("failed to rename to {}: {error}", path.display()))
 }
@@ -345,24 +344,24 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_not_brought_back() {
+    fn a_file_that_was_moved_away_is_not_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::default();
         let path = dir.path().join("m.json");
         fs_err::write(&path, "old").unwrap();
         let lock = dir.path().join("lock");
-        let still = || FileLock::attempt(&lock);
-        assert!(replace_existing(&path, b"new", &syncer, still).unwrap());
+        let take_lock = || FileLock::try_lock(&lock);
+        assert!(replace_existing(&path, b"new", &syncer, take_lock).unwrap());
         assert_eq!(fs_err::read_to_string(&path).unwrap(), "new");
-        assert!(!replace_existing(&path, b"newer", &syncer, || Ok(None)).unwrap(), "there was no need any more");
+        assert!(!replace_existing(&path, b"newer", &syncer, || Ok(None)).unwrap(), "no longer needed");
         fs_err::remove_file(&path).unwrap();
-        let error = replace_existing(&path, b"newer", &syncer, still).unwrap_err();
+        let error = replace_existing(&path, b"newer", &syncer, take_lock).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(names(dir.path()), ["lock"]);
     }
 
     #[test]
-    fn a_file_that_another_program_replaced_meanwhile_is_handed_back() {
+    fn the_contents_that_another_program_wrote_meanwhile_are_returned() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.json");
         let swap = |new: &str, expected: Option<&str>| {
@@ -376,7 +375,7 @@ mod tests {
         assert_eq!(fs_err::read_to_string(&path).unwrap(), "four");
         fs_err::remove_file(&path).unwrap();
         assert_eq!(swap("five", Some("four")), Swapped::Changed);
-        assert!(names(dir.path()).is_empty(), "no temporary file is left, and nothing was brought back");
+        assert!(names(dir.path()).is_empty(), "no temporary file is left, and nothing was created again");
     }
 
     #[test]

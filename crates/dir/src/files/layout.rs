@@ -1,4 +1,4 @@
-//! Which of the two file layouts a directory has.
+//! The two file layouts, and how a directory's layout is detected.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,12 @@ use std::path::Path;
 use std::str::FromStr;
 
 use amb_core::OfficeError;
+use amb_core::wire::filename;
 
 use crate::files::open;
 use crate::files::paths;
 
-/// How mail lies in the directory.
+/// How mail is stored in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// `ROOT/_registry.json`, `ROOT/AGENT/inbox/*.msg.json`, `ROOT/AGENT/processed/`.
@@ -19,11 +20,11 @@ pub enum Layout {
     Chipset,
 }
 
-/// Directories looked into before giving up: any one mailbox with mail tells.
-const LOOKED_INTO: usize = 200;
+/// Most directory entries that detection looks at: any mailbox with mail decides.
+const MAX_DIRECTORIES: usize = 200;
 
 impl Layout {
-    /// The word on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Layout::Nanobot => "nanobot",
@@ -31,16 +32,24 @@ impl Layout {
         }
     }
 
-    /// The layout of what is in the directory; none if it is not there or nothing in it tells.
+    /// Suffix of message files.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Layout::Nanobot => filename::NANOBOT_ENDING,
+            Layout::Chipset => filename::CHIPSET_ENDING,
+        }
+    }
+
+    /// Detects the layout of a directory; `None` if it does not exist or is undecided.
     pub fn detect(root: &Path) -> io::Result<Option<Layout>> {
-        if let Some(said) = said(root) {
-            return Ok(Some(said));
+        if let Some(recorded) = recorded(root) {
+            return Ok(Some(recorded));
         }
         if root.join("_registry.json").exists() {
             return Ok(Some(Layout::Nanobot));
         }
-        let Some(entries) = open::if_there(fs_err::read_dir(root))? else { return Ok(by_path(root)) };
-        for entry in entries.take(LOOKED_INTO) {
+        let Some(entries) = open::if_exists(fs_err::read_dir(root))? else { return Ok(by_path(root)) };
+        for entry in entries.take(MAX_DIRECTORIES) {
             let mailbox = entry?.path();
             if mailbox.join("inbox").is_dir() {
                 return Ok(Some(Layout::Nanobot));
@@ -53,10 +62,10 @@ impl Layout {
     }
 }
 
-/// What an office that was here before wrote down.
-fn said(root: &Path) -> Option<Layout> {
-    let note = open::bytes(&paths::layout_note(root), 1 << 10).ok()?;
-    std::str::from_utf8(&note).ok()?.trim().parse().ok()
+/// The layout that an office recorded here before.
+fn recorded(root: &Path) -> Option<Layout> {
+    let bytes = open::read(&paths::layout_file(root), 1 << 10).ok()?;
+    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
 }
 
 /// The chipset keeps its mail in `.chipset/state/mail`.
@@ -67,7 +76,7 @@ fn by_path(root: &Path) -> Option<Layout> {
 fn has_chipset_mail(mailbox: &Path) -> bool {
     let Ok(entries) = fs_err::read_dir(mailbox) else { return false };
     entries
-        .take(LOOKED_INTO)
+        .take(MAX_DIRECTORIES)
         .flatten()
         .any(|entry| entry.file_name().to_str().is_some_and(|name| name.ends_with(".json") && !name.starts_with('.')))
 }
@@ -95,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layout_is_told_from_what_is_there() {
+    fn the_layout_is_detected_from_the_files() {
         let dir = tempfile::tempdir().unwrap();
         let detect = |files: &[&str]| {
             let root = tempfile::tempdir_in(dir.path()).unwrap();
@@ -112,6 +121,6 @@ mod tests {
         assert_eq!(detect(&["mayor/2026-03-05T10-30-00Z-witness.json"]), Some(Layout::Chipset));
         assert_eq!(detect(&["mayor/archive/2026-03-05T10-30-00Z-witness.json"]), Some(Layout::Chipset));
         let state = dir.path().join(".chipset/state/mail");
-        assert_eq!(Layout::detect(&state).unwrap(), Some(Layout::Chipset), "told by where it is");
+        assert_eq!(Layout::detect(&state).unwrap(), Some(Layout::Chipset), "detected by its path");
     }
 }

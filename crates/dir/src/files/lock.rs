@@ -1,4 +1,4 @@
-//! Locks between processes. The kernel gives them back when the holder dies.
+//! Locks between processes. The kernel releases them when the holder dies.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::files::open;
 
-/// Where the file system has no locks: a holder's file that is older than this is taken for abandoned.
-const ABANDONED: Duration = Duration::from_secs(30);
+/// Where the file system has no locks, a marker file older than this is abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 
 /// An exclusive lock, held until dropped.
 #[derive(Debug)]
@@ -28,25 +28,25 @@ enum LockKind {
 }
 
 impl FileLock {
-    /// Waits for the lock on the file at `path`, which is made if it is not there.
-    pub(crate) fn wait(path: &Path) -> io::Result<Self> {
+    /// Waits for the lock on the file at `path`, which is created if missing.
+    pub(crate) fn lock(path: &Path) -> io::Result<Self> {
         loop {
-            let file = open_or_make(path)?;
+            let file = open_or_create(path)?;
             match file.lock() {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => return wait_for_marker(path),
                 Err(error) => return Err(error),
             }
-            // The file may have been removed and made anew between the open and the lock.
+            // The file may have been removed and created again between the open and the lock.
             if same_file(&file, path) {
                 return Ok(Self { held: LockKind::Kernel { _file: file } });
             }
         }
     }
 
-    /// Takes the lock if nobody has it.
-    pub(crate) fn attempt(path: &Path) -> io::Result<Option<Self>> {
-        let file = open_or_make(path)?;
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Self>> {
+        let file = open_or_create(path)?;
         match file.try_lock() {
             Ok(()) if same_file(&file, path) => Ok(Some(Self { held: LockKind::Kernel { _file: file } })),
             Ok(()) | Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -59,13 +59,13 @@ impl FileLock {
 impl Drop for FileLock {
     fn drop(&mut self) {
         if let LockKind::Marker { path } = &self.held {
-            // If this fails the marker is taken for abandoned after a while.
-            let _later = fs_err::remove_file(path);
+            // If this fails, the marker counts as abandoned after a while.
+            let _best_effort = fs_err::remove_file(path);
         }
     }
 }
 
-fn open_or_make(path: &Path) -> io::Result<File> {
+fn open_or_create(path: &Path) -> io::Result<File> {
     let file = open::regular_with(path, open::options().read(true).write(true).create(true).truncate(false))?;
     Ok(file.into_parts().0)
 }
@@ -98,8 +98,8 @@ fn try_marker(path: &Path) -> io::Result<Option<FileLock>> {
                 .and_then(|there| there.modified())
                 .ok()
                 .and_then(|at| SystemTime::now().duration_since(at).ok());
-            if age.is_some_and(|age| age > ABANDONED) {
-                // Moved aside first: of two who find it abandoned, one takes it away.
+            if age.is_some_and(|age| age > ABANDONED_AFTER) {
+                // Renamed first: of two processes that find it abandoned, one removes it.
                 let aside = marker.with_extension(format!("old-{:x}", crate::files::durable::nonce()));
                 if fs_err::rename(&marker, &aside).is_ok() {
                     fs_err::remove_file(&aside)?;
@@ -116,17 +116,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_keeps_others_out_until_it_is_dropped() {
+    fn a_lock_excludes_others_until_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let held = FileLock::wait(&path).unwrap();
-        assert!(FileLock::attempt(&path).unwrap().is_none());
+        let held = FileLock::lock(&path).unwrap();
+        assert!(FileLock::try_lock(&path).unwrap().is_none());
         drop(held);
-        assert!(FileLock::attempt(&path).unwrap().is_some());
+        assert!(FileLock::try_lock(&path).unwrap().is_some());
     }
 
     #[test]
-    fn a_marker_does_the_same_where_there_are_no_locks() {
+    fn a_marker_file_excludes_others_where_there_are_no_locks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let held = try_marker(&path).unwrap().unwrap();

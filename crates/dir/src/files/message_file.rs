@@ -1,34 +1,37 @@
 //! One message file, in either layout: its name, its bytes, and the message in it.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use amb_core::message::NO_SUBJECT;
+use amb_core::task::TaskRef;
 use amb_core::wire::{WireError, chipset, filename, nanobot};
-use amb_core::{AgentName, Kind, Message, MessageId, SessionId, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Kind, Message, MessageId, Object, SessionId, TaskId, TaskState, Timestamp};
+use uuid::Uuid;
 
 use crate::files::layout::Layout;
 use crate::files::open;
 
-/// Files larger than this are not mail: nothing that the office accepts comes near.
-pub(crate) const LARGEST: u64 = 16 << 20;
+/// Larger files are not mail: no accepted message comes near.
+pub(crate) const MAX_BYTES: u64 = 16 << 20;
 
-/// A message and what its recipient did with it, as far as the file says.
+/// A message and the read state in its file.
 #[derive(Debug, Clone)]
 pub(crate) struct ParsedMessage {
     pub(crate) message: Message,
-    /// Says nothing in the nanobot layout, where the directory tells.
+    /// Always false in the nanobot layout, where the file's directory tells.
     pub(crate) read: bool,
 }
 
-/// Why a file gave no message.
+/// Why a file could not be read as a message.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// Gone, or the file system failed.
+    /// The file is missing, or the file system failed.
     Io(io::Error),
-    /// The file is no message; another program wrote it so, or has not finished.
-    Bad(WireError),
+    /// The file is no message, or another program has not finished writing it.
+    Invalid(WireError),
 }
 
 impl Unreadable {
@@ -36,9 +39,9 @@ impl Unreadable {
         matches!(self, Unreadable::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the text ends too soon, as it does while a program that does not rename is still writing.
-    pub(crate) fn is_cut_off(&self) -> bool {
-        matches!(self, Unreadable::Bad(WireError::NotJson(why)) if why.contains("EOF"))
+    /// Whether the JSON ends too soon, as while a program that does not rename is still writing it.
+    pub(crate) fn is_truncated(&self) -> bool {
+        matches!(self, Unreadable::Invalid(WireError::NotJson(why)) if why.contains("EOF"))
     }
 }
 
@@ -46,54 +49,44 @@ impl std::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unreadable::Io(error) => error.fmt(f),
-            Unreadable::Bad(error) => error.fmt(f),
+            Unreadable::Invalid(error) => error.fmt(f),
         }
     }
 }
 
 /// Whether a file of this name is mail.
 pub(crate) fn is_mail(layout: Layout, name: &str) -> bool {
-    let suffix = match layout {
-        Layout::Nanobot => filename::NANOBOT_ENDING,
-        Layout::Chipset => filename::CHIPSET_ENDING,
-    };
-    name.ends_with(suffix) && !name.starts_with('.')
+    name.ends_with(layout.suffix()) && !name.starts_with('.')
 }
 
-/// When the message was sent, as far as the name tells.
-pub(crate) fn time_in(layout: Layout, name: &str) -> Option<Timestamp> {
+/// Returns the time in a file name.
+pub(crate) fn time_in_name(layout: Layout, name: &str) -> Option<Timestamp> {
     match layout {
         Layout::Nanobot => filename::parse_nanobot(name).map(|name| name.at),
         Layout::Chipset => filename::parse_chipset(name).map(|name| name.at),
     }
 }
 
-/// Opens and reads a message in the mailbox of `owner`. `name` is the one under which it arrived.
+/// Opens and reads a message in the mailbox of `owner`. `name` is the file name under which it arrived.
 pub(crate) fn open(layout: Layout, owner: &AgentName, path: &Path, name: &str) -> Result<ParsedMessage, Unreadable> {
     let file = open::regular(path).map_err(Unreadable::Io)?;
-    read(layout, owner, file.file(), &mut file.file(), name)
+    read(layout, owner, file.file(), name)
 }
 
 /// Reads a message from an open file.
-pub(crate) fn read(
-    layout: Layout,
-    owner: &AgentName,
-    file: &std::fs::File,
-    from: &mut impl Read,
-    name: &str,
-) -> Result<ParsedMessage, Unreadable> {
-    let about = file.metadata().map_err(Unreadable::Io)?;
-    let mut bytes = Vec::with_capacity(about.len().min(LARGEST) as usize + 1);
-    from.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
-    if bytes.len() as u64 > LARGEST {
-        let problem = format!("too large: {} bytes, at most {LARGEST}", about.len());
-        return Err(Unreadable::Bad(WireError::NotJson(problem)));
+pub(crate) fn read(layout: Layout, owner: &AgentName, file: &File, name: &str) -> Result<ParsedMessage, Unreadable> {
+    let metadata = file.metadata().map_err(Unreadable::Io)?;
+    let mut bytes = Vec::with_capacity(metadata.len().min(MAX_BYTES) as usize + 1);
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        let problem = format!("too large: {} bytes, at most {MAX_BYTES}", metadata.len());
+        return Err(Unreadable::Invalid(WireError::NotJson(problem)));
     }
-    let seen_at = about.modified().ok().and_then(|at| Timestamp::try_from(at).ok()).unwrap_or_default();
-    parse(layout, owner, name, &bytes, seen_at).map_err(Unreadable::Bad)
+    let seen_at = metadata.modified().ok().and_then(|at| Timestamp::try_from(at).ok()).unwrap_or_default();
+    parse(layout, owner, name, &bytes, seen_at).map_err(Unreadable::Invalid)
 }
 
-/// Reads a message from its bytes.
+/// Parses a message.
 fn parse(
     layout: Layout,
     owner: &AgentName,
@@ -105,16 +98,15 @@ fn parse(
         Layout::Nanobot => (nanobot::parse(bytes, name, seen_at)?, false),
         Layout::Chipset => chipset::parse(bytes, name, seen_at)?,
     };
-    // Whose mailbox it lies in decides whose mail it is.
+    // The mailbox decides who the recipient is, not the file.
     message.to = owner.clone();
-    // Earlier versions wrote down that there is none.
+    // Earlier versions wrote this placeholder.
     message.subject = message.subject.filter(|subject| subject != NO_SUBJECT);
     if message.session.is_none() {
-        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
-        message.session = Some(SessionId::between(&message.from, &message.to, subject));
+        message.session = Some(derived_session(&message));
     }
     if layout == Layout::Nanobot && answers_task_of(owner, &message) {
-        // Earlier nanobots copy the type and the task of what they answer, as it stood.
+        // Earlier nanobots copy type and task of the message that they answer, unchanged.
         message.kind = Kind::TaskUpdate;
         if let Some(task) = &mut message.task
             && task.state == TaskState::Pending
@@ -123,88 +115,90 @@ fn parse(
         }
     }
     if message.kind == Kind::Task && message.task.is_none() {
-        message.task = TaskId::parse(message.id.as_str()).ok().map(|id| amb_core::task::TaskRef {
+        message.task = TaskId::parse(message.id.as_str()).ok().map(|id| TaskRef {
             id,
             state: TaskState::Pending,
             deadline: None,
-            extra: amb_core::Object::new(),
+            extra: Object::new(),
         });
     }
     Ok(ParsedMessage { message, read })
 }
 
-/// Whether a task in somebody's mailbox has an id that this office made for a task of theirs: then it is the answer to it.
+/// Returns the session that follows from the two agents and the subject.
+pub(crate) fn derived_session(message: &Message) -> SessionId {
+    SessionId::between(&message.from, &message.to, message.subject.as_deref().unwrap_or(NO_SUBJECT))
+}
+
+/// Whether a task in the owner's mailbox has an id that this office made for a task of the owner: then it is the answer.
 fn answers_task_of(owner: &AgentName, message: &Message) -> bool {
-    let Some(task) = message.task.as_ref().filter(|_| message.kind == Kind::Task && message.from != *owner) else {
-        return false;
-    };
-    let rest = task.id.as_str().strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
-    let nonce = rest.and_then(|rest| rest.strip_prefix(&*in_id(owner))?.strip_prefix('_'));
+    let task = message.task.as_ref().filter(|_| message.kind == Kind::Task && message.from != *owner);
+    task.is_some_and(|task| is_made_here(task.id.as_str(), owner))
+}
+
+/// Whether an id has the form of [`new_id`] in the nanobot layout: `msg_MILLISECONDS_FROM_NONCE`.
+fn is_made_here(id: &str, from: &AgentName) -> bool {
+    let rest = id.strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
+    let nonce = rest.and_then(|rest| rest.strip_prefix(&*name_in_id(from))?.strip_prefix('_'));
     nonce.is_some_and(|nonce| nonce.len() == 8 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Names the space in which second ids are hashed; it must never change.
-const SECOND_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x5d80_13fa_6be2_5c47_8c11_e9a4_720f_bd36);
+/// UUID namespace of the hashes below; it must never change.
+const HASH_SPACE: Uuid = Uuid::from_u128(0x5d80_13fa_6be2_5c47_8c11_e9a4_720f_bd36);
 
-/// The id of a message whose own id another message has already: other programs use a second's stamp as an id.
-pub(crate) fn second_id(message: &Message, name: &str) -> MessageId {
-    let told = format!("{name}\n{}\n{}", message.sent_at, message.text());
-    let hash = uuid::Uuid::new_v5(&SECOND_SPACE, told.as_bytes());
+/// Returns another id for a message whose own id is taken: other programs use the time in seconds as an id.
+pub(crate) fn disambiguated_id(message: &Message, name: &str) -> MessageId {
+    let text = format!("{name}\n{}\n{}", message.sent_at, message.text());
+    let hash = Uuid::new_v5(&HASH_SPACE, text.as_bytes());
     MessageId::parse(&format!("{}~{:08x}", message.id, hash.as_fields().0)).unwrap_or_else(|_| hash.into())
 }
 
-/// The id of a task whose own id another task of the same agent has already.
-pub(crate) fn second_task_id(id: &TaskId, message: &Message, name: &str) -> TaskId {
-    let told = format!("{}\n{name}\n{}", message.from, message.text());
-    let hash = uuid::Uuid::new_v5(&SECOND_SPACE, told.as_bytes());
+/// Returns another id for a task whose own id is taken by another task of the same agent.
+pub(crate) fn disambiguated_task_id(id: &TaskId, message: &Message, name: &str) -> TaskId {
+    let text = format!("{}\n{name}\n{}", message.from, message.text());
+    let hash = Uuid::new_v5(&HASH_SPACE, text.as_bytes());
     TaskId::parse(&format!("{id}~{:08x}", hash.as_fields().0)).unwrap_or_else(|_| hash.into())
 }
 
-/// Tells a message from another one in a file of the same name.
-pub(crate) fn mark(message: &Message, name: &str) -> u32 {
-    uuid::Uuid::new_v5(&SECOND_SPACE, format!("{name}\n{}", message.text()).as_bytes()).as_fields().0
+/// Returns a hash that distinguishes messages in files of the same name.
+pub(crate) fn fingerprint(message: &Message, name: &str) -> u32 {
+    Uuid::new_v5(&HASH_SPACE, format!("{name}\n{}", message.text()).as_bytes()).as_fields().0
 }
 
-/// Gives a message from a file the id under which the office knows it; nothing if it is another message.
-pub(crate) fn known_as(mut message: Message, name: &str, id: &MessageId) -> Option<Message> {
-    if message.id != *id && second_id(&message, name) != *id {
+/// Gives a message from a file the id under which the office knows it; `None` if it is another message.
+pub(crate) fn with_known_id(mut message: Message, name: &str, id: &MessageId) -> Option<Message> {
+    if message.id != *id && disambiguated_id(&message, name) != *id {
         return None;
     }
     message.id = id.clone();
     Some(message)
 }
 
-/// Whether the id is one that only this office makes, and so cannot be another message's.
-pub(crate) fn is_unique(layout: Layout, name: &str, message: &Message) -> bool {
-    let digits =
-        |text: &str, count: usize| text.len() >= count && text.bytes().take(count).all(|byte| byte.is_ascii_hexdigit());
+/// Whether this office made the id, so that no other message can have it.
+pub(crate) fn has_unique_id(layout: Layout, name: &str, message: &Message) -> bool {
     match layout {
-        Layout::Nanobot => {
-            let rest = message.id.as_str().strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
-            let nonce = rest.and_then(|rest| rest.strip_prefix(&*in_id(&message.from))?.strip_prefix('_'));
-            nonce.is_some_and(|nonce| nonce.len() == 8 && digits(nonce, 8))
+        Layout::Nanobot => is_made_here(message.id.as_str(), &message.from),
+        // Timestamps with microseconds.
+        Layout::Chipset => {
+            let fraction = name.get(19..).and_then(|rest| rest.strip_prefix('.')?.as_bytes().get(..6));
+            fraction.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
         }
-        // Stamped to the microsecond.
-        Layout::Chipset => name.get(19..).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| digits(rest, 6)),
     }
 }
 
-/// Where the file of a task that the office rejects says why.
+/// Field of a rejected task's file that holds the reason.
 pub(crate) const REASON: &str = "reason";
 
-/// Whether this is a task that the office rejected when it was sent: it was shown to nobody.
+/// Whether this is a task that the office rejected when it was sent. Its recipient never sees it.
 pub(crate) fn is_rejected(message: &Message) -> bool {
     message.kind == Kind::Task && message.task.as_ref().is_some_and(|task| task.state == TaskState::Rejected)
 }
 
-/// The bytes of a new message, not yet read.
+/// Serializes a new, unread message.
 pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireError> {
     let mut message = message.clone();
-    let derived = {
-        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
-        SessionId::between(&message.from, &message.to, subject)
-    };
-    // A session that follows from the pair and the subject need not be written down, nor that there is no subject.
+    let derived = derived_session(&message);
+    // A derived session is not written, nor the placeholder for a missing subject.
     message.session = message.session.filter(|session| *session != derived);
     message.subject = message.subject.filter(|subject| subject != NO_SUBJECT);
     match layout {
@@ -213,24 +207,23 @@ pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireEr
     }
 }
 
-/// A name as it stands in an id, where there are no spaces. No name has a `+`, so two names never become one.
-fn in_id(name: &AgentName) -> Cow<'_, str> {
+/// Returns a name as it is written in an id, where spaces are not allowed. No name has a `+`, so this is unambiguous.
+fn name_in_id(name: &AgentName) -> Cow<'_, str> {
     if name.is_plain() { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.as_str().replace(' ', "+")) }
 }
 
-/// The id of a new message of `from`, and the names its file may get: the n-th if the others are taken.
-///
-/// In the chipset layout the id is the name of the file, so the id is known for good only when the file has its name.
+/// Returns the id of a new message of `from`. In the chipset layout the id is the file name, so it may change when that
+/// name is taken.
 pub(crate) fn new_id(layout: Layout, at: Timestamp, from: &AgentName, nonce: u32) -> MessageId {
     let text = match layout {
-        Layout::Nanobot => format!("msg_{:013}_{}_{nonce:08x}", at.as_millisecond().max(0), in_id(from)),
+        Layout::Nanobot => format!("msg_{:013}_{}_{nonce:08x}", at.as_millisecond().max(0), name_in_id(from)),
         Layout::Chipset => stem(layout, &chipset_name(at, from, 0)).to_owned(),
     };
-    // A name has at most 100 safe characters, so this is always an id.
+    // A name has at most 100 safe characters, so this always parses.
     MessageId::parse(&text).unwrap_or_else(|_| MessageId::fresh(at))
 }
 
-/// The name of a new message's file, for the n-th attempt to find a free one.
+/// Returns the file name of a new message for the n-th attempt to find a free one.
 pub(crate) fn new_name(layout: Layout, at: Timestamp, from: &AgentName, nonce: u32, attempt: u32) -> String {
     match (layout, attempt) {
         (Layout::Nanobot, 0) => filename::nanobot(at, from),
@@ -239,13 +232,13 @@ pub(crate) fn new_name(layout: Layout, at: Timestamp, from: &AgentName, nonce: u
     }
 }
 
-/// Microseconds from the start: two mailboxes must not give one sender's messages the same id.
+/// Has microseconds from the first attempt on: two mailboxes must not give one sender's messages the same id.
 fn chipset_name(at: Timestamp, from: &AgentName, attempt: u32) -> String {
     filename::chipset(at, from, attempt + 1)
 }
 
-/// The one name that the file of a message can have that is sent under an idempotency key, carried, or an update of a task. Its
-/// id is the [`new_id`] of the same moment and number.
+/// Returns the only file name that a message may have if it is sent under an idempotency key, carried, or a task update.
+/// Its id is the [`new_id`] of the same time and nonce.
 pub(crate) fn exact_name(layout: Layout, id: &MessageId, at: Timestamp, from: &AgentName, nonce: u32) -> String {
     match layout {
         Layout::Nanobot => filename::nanobot_with_suffix(at, from, nonce),
@@ -253,19 +246,15 @@ pub(crate) fn exact_name(layout: Layout, id: &MessageId, at: Timestamp, from: &A
     }
 }
 
-/// The name without its ending.
+/// Returns the file name without its suffix.
 pub(crate) fn stem(layout: Layout, name: &str) -> &str {
-    let suffix = match layout {
-        Layout::Nanobot => filename::NANOBOT_ENDING,
-        Layout::Chipset => filename::CHIPSET_ENDING,
-    };
-    name.strip_suffix(suffix).unwrap_or(name)
+    name.strip_suffix(layout.suffix()).unwrap_or(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amb_core::{Draft, Object, Priority};
+    use amb_core::{Draft, Priority};
 
     fn message(layout: Layout) -> Message {
         let at: Timestamp = "2026-03-05T10:30:00.123456Z".parse().unwrap();
@@ -293,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_comes_back_as_it_was_written() {
+    fn a_message_is_parsed_as_it_was_written() {
         for layout in [Layout::Nanobot, Layout::Chipset] {
             let message = message(layout);
             let name = new_name(layout, message.sent_at, &message.from, 0xbeef, 0);

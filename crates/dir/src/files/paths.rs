@@ -1,24 +1,23 @@
-//! Where everything lies. What is ours alone lies under `ROOT/.amb`, which no other program's patterns match.
+//! Paths of all files. The office's own files are under `ROOT/.amb`, which no other program's patterns match.
 //!
 //! ```text
-//! ROOT/.amb/.gitignore             everything here: mail may be kept in git, these files not
+//! ROOT/.amb/.gitignore             keeps everything here out of git; mail may be in git
 //! ROOT/.amb/layout                 which layout this is
-//! ROOT/.amb/registry.lock          held while _registry.json is replaced; its time of change is when that was last done
-//! ROOT/.amb/registry.seen.json     entries of other programs that were in _registry.json then
-//! ROOT/.amb/clock                  the latest moment that a message was given
-//! ROOT/.amb/unfinished/            what processes are about to do, see `journal`
+//! ROOT/.amb/registry.lock          held while _registry.json is replaced; its mtime is the last update
+//! ROOT/.amb/registry.seen.json     other programs' entries in _registry.json at that time
+//! ROOT/.amb/clock                  latest timestamp given to a message
+//! ROOT/.amb/unfinished/            the journal: verbs in progress
 //! ROOT/.amb/mount/                 state of the network office that has mounted the directory
-//! ROOT/.amb/agents/NAME/card.json  what the agent said when it registered here
-//!                      /alive.json its status and tasks; its time of change is the last heartbeat
-//!                      /log        everything that came to or went from the agent, one line each
-//!                      /log.lock   held while lines are added
-//!                      /known.json index of the mailbox, so that the log need not be read whole
+//! ROOT/.amb/agents/NAME/card.json  the agent's card, as registered here
+//!                      /alive.json its status and tasks; the mtime is the last heartbeat
+//!                      /log        messages received and sent, receipts and overdue tasks, one line each
+//!                      /log.lock   held while lines are appended
+//!                      /known.json saved index of the mailbox, so that the log need not be read whole
 //!                      /tasks/     tasks given to the agent; ended ones in tasks/ended/
 //!                      /given/     pointers to tasks that the agent gave; ended ones in given/ended/
 //!                      /keys/      idempotency keys of its sends
-//!                      /callbacks/ callbacks it set on tasks
-//!                      /mounted.json  the agent lives in the network office that has mounted the directory
-//!                      /claims.lock  held while messages are claimed, or looked at for claims
+//!                      /mounted.json  marks an agent of the network office that has mounted the directory
+//!                      /claims.lock  held while claims are taken or listed
 //!                      /leases/    claims, on file systems without locks
 //! ```
 
@@ -28,14 +27,14 @@ use amb_core::AgentName;
 
 use crate::files::layout::Layout;
 
-const SIDE: &str = ".amb";
+const OWN_DIR: &str = ".amb";
 
-/// The note that says which layout a directory has.
-pub(crate) fn layout_note(root: &Path) -> PathBuf {
-    root.join(SIDE).join("layout")
+/// The file that records the layout of a directory.
+pub(crate) fn layout_file(root: &Path) -> PathBuf {
+    root.join(OWN_DIR).join("layout")
 }
 
-/// Where an office's files are.
+/// Paths of an office's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) root: PathBuf,
@@ -43,8 +42,8 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn side(&self) -> PathBuf {
-        self.root.join(SIDE)
+    pub(crate) fn own_dir(&self) -> PathBuf {
+        self.root.join(OWN_DIR)
     }
 
     pub(crate) fn registry(&self) -> PathBuf {
@@ -52,24 +51,29 @@ impl Paths {
     }
 
     pub(crate) fn registry_lock(&self) -> PathBuf {
-        self.side().join("registry.lock")
+        self.own_dir().join("registry.lock")
     }
 
     pub(crate) fn registry_seen(&self) -> PathBuf {
-        self.side().join("registry.seen.json")
+        self.own_dir().join("registry.seen.json")
     }
 
-    /// Our own state of all agents.
+    /// The office's own state of all agents.
     pub(crate) fn agents(&self) -> PathBuf {
-        self.side().join("agents")
+        self.own_dir().join("agents")
     }
 
-    /// Our own state of one agent.
+    /// The office's own state of one agent.
     pub(crate) fn state(&self, agent: &AgentName) -> PathBuf {
         self.agents().join(agent.as_str())
     }
 
-    /// The agent's directory, which other programs know.
+    /// The lease files of an agent's mailbox.
+    pub(crate) fn leases(&self, agent: &AgentName) -> PathBuf {
+        self.state(agent).join("leases")
+    }
+
+    /// The agent's directory, shared with other programs.
     pub(crate) fn home(&self, agent: &AgentName) -> PathBuf {
         self.root.join(agent.as_str())
     }
@@ -82,29 +86,21 @@ impl Paths {
         }
     }
 
-    /// Where mail goes that needs no more attention: handled (nanobot) or old (chipset).
-    pub(crate) fn put_away(&self, agent: &AgentName) -> PathBuf {
+    /// Directory of handled mail (nanobot) or archived mail (chipset).
+    pub(crate) fn processed(&self, agent: &AgentName) -> PathBuf {
         match self.layout {
             Layout::Nanobot => self.home(agent).join("processed"),
             Layout::Chipset => self.home(agent).join("archive"),
         }
     }
 
-    /// Where nanobot mail that does not parse goes.
+    /// Directory of mail that does not parse (nanobot).
     pub(crate) fn corrupt(&self, agent: &AgentName) -> PathBuf {
         self.home(agent).join("corrupt")
     }
 
-    /// Where mail of senders goes that the agent does not hear.
+    /// Directory of mail whose senders are not in the agent's `allow_from`.
     pub(crate) fn refused(&self, agent: &AgentName) -> PathBuf {
         self.home(agent).join("refused")
-    }
-
-    /// How the names of message files end.
-    pub(crate) fn suffix(&self) -> &'static str {
-        match self.layout {
-            Layout::Nanobot => ".msg.json",
-            Layout::Chipset => ".json",
-        }
     }
 }

@@ -1,24 +1,25 @@
-//! Points at which a test can stop the process, so that what a kill leaves is tested at every one of them.
+//! Points at which a test can kill the process, so that crash recovery is tested at each of them.
 //!
-//! Each change of the directory (a file made, renamed, replaced or removed, lines added to a log) and each sync calls
-//! [`step`] before it. With the feature `test-support`, the process kills itself with SIGKILL at the step whose number
-//! stands in [`STOP_AT`], and waits at the one in [`PAUSE_AT`]; [`DELAYS`] slows it down here and there. Without the feature the call is empty.
+//! [`step`] is called before each change of the directory (a file created, renamed, replaced or removed, lines appended to
+//! a log) and before each sync. With the feature `test-support`, the process kills itself with SIGKILL at the step number
+//! in [`STOP_AT`], pauses at the one in [`PAUSE_AT`], and sleeps before some steps with [`DELAYS`]. Without the feature
+//! the call is empty.
 
-/// The environment variable that says at which step to stop, counted from 1.
+/// Environment variable: the step to kill the process at, counted from 1.
 #[cfg(feature = "test-support")]
 pub const STOP_AT: &str = "AMB_TEST_STOP_AT_STEP";
 
-/// The environment variable that says at which step to wait, counted from 1: the process says `paused` on its standard
-/// output and goes on when its standard input ends.
+/// Environment variable: the step to pause at, counted from 1. The process prints `paused` to stdout and continues at the
+/// end of stdin.
 #[cfg(feature = "test-support")]
 pub const PAUSE_AT: &str = "AMB_TEST_PAUSE_AT_STEP";
 
-/// The environment variable with a number from which it follows before which steps the process sleeps for a moment: so
-/// others get in between.
+/// Environment variable: a seed that decides before which steps the process sleeps briefly, so that other processes
+/// interleave.
 #[cfg(feature = "test-support")]
 pub const DELAYS: &str = "AMB_TEST_DELAYS";
 
-/// Counts a step, and ends the process or waits if it is the one to stop or to wait at.
+/// Counts a step; kills or pauses the process if it is the chosen one.
 #[cfg(feature = "test-support")]
 pub(crate) fn step() {
     use std::sync::LazyLock;
@@ -45,15 +46,15 @@ pub(crate) fn step() {
         }
     }
     if pause == Some(number) {
-        wait_for_the_test();
+        wait_for_test();
     }
 }
 
 #[cfg(feature = "test-support")]
-fn wait_for_the_test() {
+fn wait_for_test() {
     use std::io::{Read, Write};
     let mut out = std::io::stdout().lock();
-    let _heard = out.write_all(b"\npaused\n").and_then(|()| out.flush());
+    let _best_effort = out.write_all(b"\npaused\n").and_then(|()| out.flush());
     drop(out);
     let _ended = std::io::stdin().read_to_end(&mut Vec::new());
 }

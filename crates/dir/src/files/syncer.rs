@@ -1,7 +1,7 @@
-//! Makes directory entries durable, and lets concurrent writers of one directory share a sync.
+//! Syncs directories; concurrent writers of one directory share a sync.
 //!
-//! A sync of a directory covers every rename that happened before it began. A writer that asks while one is running waits for
-//! the next one, which serves all that asked meanwhile: sixteen senders cost two syncs, not sixteen.
+//! A sync of a directory covers every rename that happened before it began. A writer that requests one while another is
+//! running waits for the next, which serves all requests made meanwhile: sixteen senders cost two syncs, not sixteen.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,10 +12,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::files::step::step;
 
-/// Directories remembered before those nobody waits on are forgotten.
-const REMEMBERED: usize = 1_024;
+/// Above this many directories, those without a waiting writer are dropped.
+const MAX_REMEMBERED: usize = 1_024;
 
-/// Shared by all writers of one process.
+/// Directory syncs of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
     directories: Mutex<HashMap<PathBuf, Arc<SyncedDirectory>>>,
@@ -27,13 +27,13 @@ struct SyncedDirectory {
     ended: Condvar,
 }
 
-/// Invariant: `done <= asked`, and a sync is under way exactly while `running`.
+/// Invariant: `completed <= requested`, and a sync is in progress exactly while `running`.
 #[derive(Debug, Default)]
 struct Turns {
-    /// How often a sync was asked for.
-    asked: u64,
-    /// All who asked up to here are served.
-    done: u64,
+    /// Number of requests.
+    requested: u64,
+    /// All requests up to this number are served.
+    completed: u64,
     running: bool,
 }
 
@@ -42,10 +42,10 @@ impl Syncer {
     pub(crate) fn sync(&self, directory: &Path) -> io::Result<()> {
         let shared = self.directory(directory);
         let mut turns = shared.turns.lock();
-        turns.asked += 1;
-        let mine = turns.asked;
+        turns.requested += 1;
+        let mine = turns.requested;
         loop {
-            if turns.done >= mine {
+            if turns.completed >= mine {
                 return Ok(());
             }
             if turns.running {
@@ -53,15 +53,15 @@ impl Syncer {
                 continue;
             }
             turns.running = true;
-            let serves = turns.asked;
+            let serves = turns.requested;
             drop(turns);
             let result = sync_now(directory);
             turns = shared.turns.lock();
             turns.running = false;
             if result.is_ok() {
-                turns.done = turns.done.max(serves);
+                turns.completed = turns.completed.max(serves);
             }
-            // After a failure the others sync themselves, so that each gets the error.
+            // After a failure each waiting writer syncs itself, so that each gets the error.
             shared.ended.notify_all();
             result?;
         }
@@ -72,15 +72,15 @@ impl Syncer {
         if let Some(known) = directories.get(path) {
             return known.clone();
         }
-        if directories.len() >= REMEMBERED {
+        if directories.len() >= MAX_REMEMBERED {
             directories.retain(|_, directory| Arc::strong_count(directory) > 1);
         }
         directories.entry(path.to_owned()).or_default().clone()
     }
 }
 
-/// One sync of a directory, by itself.
-pub(crate) fn sync_now(directory: &Path) -> io::Result<()> {
+/// Syncs a directory once, without sharing.
+fn sync_now(directory: &Path) -> io::Result<()> {
     step();
     fs_err::File::open(directory)?.sync_all()
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_who_asks_is_served_and_hears_of_a_failure() {
+    fn every_request_is_served_and_gets_its_error() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::default();
         std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! Watches directories by the kernel's events, so that readers do not wait for the next poll.
+//! Watches directories by kernel events, so that readers do not wait for the next poll.
 //!
-//! An event is a hint only: where the file system has none (network file systems) or a watch is lost, readers still poll.
+//! An event is only a hint: on file systems without events, or when a watch is lost, readers still poll.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// All watches of one process share one queue of the kernel's.
+/// The watched directories of one process, which share one kernel queue.
 #[derive(Default)]
 pub(crate) struct DirectoryWatch {
     state: Mutex<WatchState>,
@@ -25,7 +25,7 @@ struct WatchState {
 }
 
 struct WatchedDirectory {
-    /// The directory's inode: one that was removed and made again must be watched again.
+    /// Inode: a directory that was removed and created again must be watched again.
     inode: u64,
     changes: watch::Sender<u64>,
 }
@@ -37,9 +37,9 @@ impl std::fmt::Debug for DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// A receiver that changes whenever something appears in the directory; none if it cannot be watched.
+    /// Returns a receiver that changes when a file appears in the directory; `None` if it cannot be watched.
     pub(crate) fn directory(&self, path: &Path) -> Option<watch::Receiver<u64>> {
-        // Events name absolute paths, wherever the office was opened from.
+        // Events have absolute paths.
         let path = &std::path::absolute(path).ok()?;
         let inode = fs_err::metadata(path).ok()?.ino();
         let mut state = self.state.lock();
@@ -62,10 +62,10 @@ impl DirectoryWatch {
         let directories = state.directories.clone();
         let watcher = state.watcher.as_mut()?;
         if directories.lock().contains_key(path) {
-            // The old watch went with the old directory; an error only says so.
+            // The watch was removed with the old directory, so an error is expected.
             let _gone = watcher.unwatch(path);
         }
-        // Entered before it is watched, so that no event is missed.
+        // Inserted before the watch starts, so that no event is missed.
         let mut entries = directories.lock();
         let changes = entries.remove(path).map_or_else(|| watch::Sender::new(0), |old| old.changes);
         let receiver = changes.subscribe();
@@ -87,21 +87,21 @@ fn dispatch(directories: &Mutex<HashMap<PathBuf, WatchedDirectory>>, event: noti
     let wake = |watched: &WatchedDirectory| watched.changes.send_modify(|count| *count += 1);
     let event = match event {
         Ok(event) if !event.need_rescan() => event,
-        // Events were lost: all readers are woken.
+        // Events were lost: wake all readers.
         _ => return entries.values().for_each(wake),
     };
-    let matters = match event.kind {
+    let is_relevant = match event.kind {
         EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Data(_) | ModifyKind::Any) => true,
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Any | EventKind::Other => true,
-        // Reading is what we do ourselves; a removal leaves nothing to look at.
+        // We read files ourselves; a removal leaves nothing to read.
         EventKind::Access(_) | EventKind::Remove(_) | EventKind::Modify(_) => false,
     };
-    if !matters {
+    if !is_relevant {
         return;
     }
     for path in &event.paths {
-        // Temporary files do not count, only their rename; nor do lock files, which every read takes.
+        // Temporary files count only when renamed; lock files, which every read touches, do not count.
         let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
         let counts = !name.starts_with(b".") && !name.ends_with(b".lock");
         if counts && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
@@ -115,16 +115,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_named_from_here_is_watched_as_one_named_whole() {
+    async fn a_directory_is_watched_by_its_relative_and_its_absolute_path() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let name = dir.path().file_name().unwrap();
         for path in [Path::new(name), dir.path()] {
             let watch = DirectoryWatch::default();
             let mut changes = watch.directory(path).expect("a watch");
-            changes.mark_unchanged();
             fs_err::write(path.join(format!("{}.json", path.components().count())), "{}").unwrap();
-            let told = tokio::time::timeout(std::time::Duration::from_secs(60), changes.changed()).await;
-            told.unwrap_or_else(|_| panic!("nobody was told of a file in {}", path.display())).unwrap();
+            let changed = tokio::time::timeout(std::time::Duration::from_secs(60), changes.changed()).await;
+            changed.unwrap_or_else(|_| panic!("no event for a file in {}", path.display())).unwrap();
         }
     }
 }

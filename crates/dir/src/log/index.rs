@@ -1,8 +1,7 @@
 //! In-memory index of one mailbox: its messages with their positions in the log.
 //!
-//! Kept in memory and brought up to date from the log and a listing of the directory, so that each file is opened once
-//! however often the mailbox is looked at. From time to time it is written down (`known.json`), so that a new process
-//! need not read the whole log.
+//! Updated from the log and a listing of the directory, so that each file is opened once. Saved from time to time
+//! (`known.json`), so that a new process need not read the whole log.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -18,14 +17,14 @@ use crate::files::open;
 use crate::files::syncer::Syncer;
 use crate::log::{Brief, Log, LogLine, Withheld};
 
-/// The index is saved again after the log has grown by this much.
-const WRITE_DOWN_AFTER: u64 = 256 << 10;
+/// The index is saved again after the log has grown by this many bytes.
+const SAVE_AFTER_BYTES: u64 = 256 << 10;
 
-/// Above this many messages, those that left the mailbox are dropped while a log is read.
-const FORGET_ABOVE: usize = 50_000;
+/// Above this many messages, those that are no longer in the mailbox are dropped while a log is read.
+const PRUNE_ABOVE: usize = 50_000;
 
-/// A larger saved index is ignored, and the log is read instead.
-pub(crate) const LARGEST_NOTE: u64 = 256 << 20;
+/// Bound on the saved index; a larger one is ignored, and the log is read instead.
+pub(crate) const MAX_SAVED_BYTES: u64 = 256 << 20;
 
 /// A message in the mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,20 +48,20 @@ impl IndexedMessage {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct MailboxIndex {
-    /// By the name of the file. Invariant: everything here is in the log before `read_to`.
+    /// Messages by file name. Invariant: everything here is in the log before `read_to`, unless its inode is 0.
     pub(crate) known: HashMap<String, IndexedMessage>,
-    /// The log up to here is in `known`.
+    /// The log up to this position is in `known`.
     read_to: u64,
-    /// The log's inode: another one is another log.
+    /// Inode of the log: if it changes, the log was replaced.
     log_inode: u64,
     /// Length of the log when the index was last saved.
-    written_down: u64,
-    /// Up to where the log is known to be durable.
+    saved_at: u64,
+    /// Position up to which the log is known to be durable.
     pub(crate) synced_to: u64,
-    /// Files that are no mail, with their time of change and size when that was found: not opened again until they change.
+    /// Files that are no mail, with inode, mtime and size: not opened again until they change.
     pub(crate) bad: HashMap<String, (u64, i64, u64)>,
-    /// Why mail that is shown could not be entered in the log, such as a full disk. It stands in `known` with inode 0.
-    pub(crate) not_entered: Option<String>,
+    /// Why some messages could not be logged, such as a full disk. They are in `known` with inode 0.
+    pub(crate) unlogged: Option<String>,
 }
 
 /// The saved form of the index.
@@ -74,28 +73,28 @@ struct SavedIndex {
 }
 
 impl MailboxIndex {
-    /// Applies what others appended to the log. `inbox` is the mailbox's directory.
+    /// Applies lines that other processes appended to the log. `inbox` is the mailbox's directory.
     pub(crate) fn catch_up(&mut self, log: &Log, state: &Path, inbox: &Path) -> io::Result<()> {
         let (inode, len) = log.measure()?;
         if inode != self.log_inode || len < self.read_to {
             *self = Self { log_inode: inode, ..Self::default() };
-            if let Some(written) = self.recall(state, inode, len) {
-                (self.read_to, self.known) = (written.read_to, written.known);
-                self.written_down = self.read_to;
+            if let Some(saved) = load_saved(state, inode, len) {
+                (self.read_to, self.known) = (saved.read_to, saved.known);
+                self.saved_at = self.read_to;
             }
         }
         if len > self.read_to {
-            let mut bound = FORGET_ABOVE;
+            let mut bound = PRUNE_ABOVE;
             self.read_to = log.scan_text(self.read_to, |_, text| {
                 // Sent messages, receipts and tasks are not indexed.
                 if (text.contains(r#""e":"in""#) || text.contains(r#""e":"seen""#))
                     && let Ok(line) = serde_json::from_str(text)
                 {
-                    self.take(line);
+                    self.apply(line);
                 }
                 if self.known.len() > bound {
-                    self.forget_gone(inbox);
-                    bound = 2 * self.known.len() + FORGET_ABOVE;
+                    self.drop_removed(inbox);
+                    bound = 2 * self.known.len() + PRUNE_ABOVE;
                 }
                 ControlFlow::Continue(())
             })?;
@@ -103,8 +102,8 @@ impl MailboxIndex {
         Ok(())
     }
 
-    /// Forgets messages that do not lie in the mailbox any more, so that a long log needs no more memory than the mailbox.
-    fn forget_gone(&mut self, inbox: &Path) {
+    /// Drops messages that are no longer in the mailbox, so that memory does not grow with the log.
+    fn drop_removed(&mut self, inbox: &Path) {
         let Ok(entries) = fs_err::read_dir(inbox) else { return };
         let there: HashSet<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
         self.known.retain(|name, _| there.contains(OsStr::new(name)));
@@ -115,14 +114,14 @@ impl MailboxIndex {
         self.log_inode == 0
     }
 
-    /// Takes in lines that this process has just added.
-    pub(crate) fn added(&mut self, lines: Vec<LogLine>, end: u64, inode: u64) {
-        lines.into_iter().for_each(|line| self.take(line));
+    /// Applies lines that this process has just appended.
+    pub(crate) fn apply_appended(&mut self, lines: Vec<LogLine>, end: u64, inode: u64) {
+        lines.into_iter().for_each(|line| self.apply(line));
         self.read_to = end;
         self.log_inode = inode;
     }
 
-    fn take(&mut self, line: LogLine) {
+    fn apply(&mut self, line: LogLine) {
         match line {
             LogLine::In { f, i, brief, read, withheld } => {
                 self.known.insert(f, IndexedMessage { inode: i, brief, read, withheld });
@@ -137,52 +136,52 @@ impl MailboxIndex {
         }
     }
 
-    /// Indexes mail that cannot be logged now, so that it can be read all the same.
-    pub(crate) fn show_only(&mut self, lines: Vec<LogLine>, why: String) {
+    /// Indexes mail that cannot be logged now, so that it can still be read.
+    pub(crate) fn add_unlogged(&mut self, lines: Vec<LogLine>, why: String) {
         for line in lines {
             if let LogLine::In { f, brief, read, withheld, .. } = line {
                 self.known.insert(f, IndexedMessage { inode: 0, brief, read, withheld });
             }
         }
-        self.not_entered = Some(why);
+        self.unlogged = Some(why);
     }
 
-    /// Forgets what was only shown: it is entered at the next try.
-    pub(crate) fn try_again(&mut self) {
-        if self.not_entered.take().is_some() {
+    /// Drops unlogged messages, so that logging them is tried again.
+    pub(crate) fn drop_unlogged(&mut self) {
+        if self.unlogged.take().is_some() {
             self.known.retain(|_, known| known.inode != 0);
         }
     }
 
-    /// The file and the message of this id, if it lies in the mailbox.
+    /// Returns the file name and entry of a message that is in the mailbox.
     pub(crate) fn by_id(&self, id: &MessageId) -> Option<(&String, &IndexedMessage)> {
         self.known.iter().find(|(_, known)| known.brief.id == *id)
     }
 
-    fn recall(&self, state: &Path, log: u64, len: u64) -> Option<SavedIndex> {
-        let bytes = open::bytes(&note(state), LARGEST_NOTE).ok()?;
-        let written: SavedIndex = serde_json::from_slice(&bytes).ok()?;
-        // After a power cut the log may be shorter than it was: then the note says too much.
-        (written.log == log && written.read_to <= len).then_some(written)
-    }
-
-    /// Saves the index if the log has grown enough. Best effort: the log has everything.
-    pub(crate) fn write_down(&mut self, state: &Path, syncer: &Syncer) {
-        // What was only shown is not in the log, and must not be taken for it.
-        if self.read_to < self.written_down + WRITE_DOWN_AFTER || self.not_entered.is_some() {
+    /// Saves the index if the log has grown enough. Best effort: it can be rebuilt from the log.
+    pub(crate) fn save(&mut self, state: &Path, syncer: &Syncer) {
+        // Unlogged messages must not be saved as logged.
+        if self.read_to < self.saved_at + SAVE_AFTER_BYTES || self.unlogged.is_some() {
             return;
         }
-        let written = SavedIndex { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };
-        if let Ok(bytes) = serde_json::to_vec(&written)
-            && let Err(error) = durable::replace(&note(state), &bytes, Wait::Cached, syncer)
+        let saved = SavedIndex { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };
+        if let Ok(bytes) = serde_json::to_vec(&saved)
+            && let Err(error) = durable::replace(&saved_path(state), &bytes, Wait::Cached, syncer)
         {
             tracing::debug!(%error, "saving the index of a mailbox failed");
         }
-        self.known = written.known;
-        self.written_down = self.read_to;
+        self.known = saved.known;
+        self.saved_at = self.read_to;
     }
 }
 
-fn note(state: &Path) -> PathBuf {
+/// Loads the saved index, unless it is of another log or says more than the log, which a power cut may have shortened.
+fn load_saved(state: &Path, log: u64, len: u64) -> Option<SavedIndex> {
+    let bytes = open::read(&saved_path(state), MAX_SAVED_BYTES).ok()?;
+    let saved: SavedIndex = serde_json::from_slice(&bytes).ok()?;
+    (saved.log == log && saved.read_to <= len).then_some(saved)
+}
+
+fn saved_path(state: &Path) -> PathBuf {
     state.join("known.json")
 }

@@ -1,57 +1,54 @@
-//! Ingests mail: files in the mailbox that are not in the log yet are read once, checked, and logged.
+//! Ingests mail: reads files in the mailbox that are not in the log yet, checks them, and logs them.
 //!
-//! Files may have been put there by any program, so this is where the office's rules meet mail that it did not carry
-//! itself: a file that is no message goes to `corrupt/` (nanobot) or is passed over (chipset), a message from a sender
-//! that the agent does not hear goes to `refused/`, and a task that may not be taken on is rejected.
+//! Any program may have put the files there, so the office's rules are applied here: a file that is no message goes to
+//! `corrupt/` (nanobot) or is skipped (chipset), a message from a sender that is not in `allow_from` goes to `refused/`,
+//! and a task that may not be taken on is rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use amb_core::{Card, Kind, MessageId, OfficeError, TaskState};
 use parking_lot::MutexGuard;
 
 use crate::files::durable;
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::message_file::{self, ParsedMessage, Unreadable};
 use crate::files::open;
 use crate::log::index::MailboxIndex;
-use crate::log::{Brief, Log, LogLine, Withheld};
+use crate::log::{Brief, LogLine, Withheld};
 use crate::office::AgentDir;
 
-/// A file that ends too soon is given this long: its writer may not be done.
-const UNFINISHED: Duration = Duration::from_secs(1);
+/// A truncated file younger than this is left alone: its writer may not be done.
+const WRITE_GRACE: Duration = Duration::from_secs(1);
 
-/// A file that is new: its name, inode and message, and why it is not to be shown.
-type Fresh = (String, u64, ParsedMessage, Option<Withheld>);
+/// A new file: name, inode, message, and why it is withheld.
+type FreshFile = (String, u64, ParsedMessage, Option<Withheld>);
 
-/// Of mail that was handled before this office came, this much gets into the log; the doctor enters the rest.
-const INDEXED_AT_FIRST: usize = 500;
+/// Handled messages of other programs that the first ingest logs; the doctor logs the rest.
+const MAX_INDEXED_AT_FIRST: usize = 500;
 
 impl AgentDir {
-    /// Returns the index, brought up to date with the mailbox, after finishing what dead processes left.
+    /// Returns the up-to-date index of the mailbox, after recovering what dead processes left.
     pub(crate) fn ingest(&self) -> Result<MutexGuard<'_, MailboxIndex>, OfficeError> {
-        self.shared.finish_begun();
+        self.shared.recover_journal();
         self.ingest_mail()
     }
 
-    /// Like `ingest`, without finishing what others left, for callers that do that.
+    /// Like `ingest`, without the recovery, for callers that have done it.
     pub(crate) fn ingest_mail(&self) -> Result<MutexGuard<'_, MailboxIndex>, OfficeError> {
         self.shared.refuse_links(&self.me)?;
         let mut index = self.index.lock();
-        let (state, log, inbox) = self.log_and_places();
-        let doing = "could not read the log";
-        // In this order: what the log has and a later listing has not is gone; what the listing has and the log has not
-        // is new, or was entered by another process in between, which the second look at the log tells.
-        index.try_again();
-        index.catch_up(&log, &state, &inbox).doing(doing)?;
+        // The log is read before the listing: what is only in the log is gone; what is only in the listing is new, or was
+        // logged by another process in between, which the second read of the log tells.
+        index.drop_unlogged();
+        self.catch_up(&mut index)?;
         if index.is_new() {
-            if let Err(error) = self.index_recent() {
-                tracing::warn!(%error, "mail that was handled before could not be entered in the log");
+            if let Err(error) = self.index_recently_processed() {
+                tracing::warn!(%error, "logging mail that was handled before failed");
             }
-            index.catch_up(&log, &state, &inbox).doing(doing)?;
+            self.catch_up(&mut index)?;
         }
         let listed = self.list()?;
         let there: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
@@ -62,74 +59,71 @@ impl AgentDir {
             .collect();
         if fresh.is_empty() {
             index.bad.clear();
-            index.write_down(&state, &self.shared.syncer);
-            return self.settle(index);
+        } else {
+            let parsed = self.parse_fresh(&mut index, fresh)?;
+            if !parsed.is_empty() {
+                self.log_fresh(&mut index, parsed)?;
+            }
         }
-        let read = self.read_fresh(&mut index, fresh)?;
-        if !read.is_empty() {
-            self.enter(&mut index, read)?;
-        }
-        index.write_down(&state, &self.shared.syncer);
-        self.settle(index)
+        index.save(&self.shared.paths.state(&self.me), &self.shared.syncer);
+        self.move_withheld(&mut index);
+        Ok(index)
     }
 
-    /// Where the agent's state is, its log, and where its mail arrives.
-    pub(crate) fn log_and_places(&self) -> (PathBuf, Log, PathBuf) {
+    /// Applies lines that other processes appended to the log.
+    pub(crate) fn catch_up(&self, index: &mut MailboxIndex) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
-        (paths.state(&self.me), self.shared.log(&self.me), paths.inbox(&self.me))
+        index
+            .catch_up(&self.shared.log(&self.me), &paths.state(&self.me), &paths.inbox(&self.me))
+            .context("could not read the log")
     }
 
-    /// Enters new mail in the log. If that cannot be done now, the mail is shown all the same.
-    fn enter(&self, index: &mut MailboxIndex, read: Vec<Fresh>) -> Result<(), OfficeError> {
-        let (state, log, inbox) = self.log_and_places();
-        let doing = "could not add to the log";
-        let locked = self.shared.make_state(&self.me).and_then(|()| log.write().doing(doing));
-        let mut writer = match locked {
-            Ok(writer) => writer,
-            Err(error) => {
-                tracing::warn!(%error, "new mail is shown but not entered in the log");
-                let lines = self.lines_for(index, read)?;
-                index.show_only(lines, error.to_string());
-                return Ok(());
+    /// Logs new mail. Mail that cannot be logged now is only indexed, so that it can still be read.
+    fn log_fresh(&self, index: &mut MailboxIndex, fresh: Vec<FreshFile>) -> Result<(), OfficeError> {
+        let log = self.shared.log(&self.me);
+        let context = "could not add to the log";
+        let (lines, appended) = match self.shared.make_state_dir(&self.me).and_then(|()| log.write().context(context)) {
+            Ok(mut writer) => {
+                self.catch_up(index)?;
+                let lines = self.new_log_lines(index, fresh)?;
+                let appended = match writer.add(&lines).context(context) {
+                    Ok(end) => Ok((end, writer.inode().context(context)?)),
+                    Err(error) => Err(error),
+                };
+                (lines, appended)
             }
+            Err(error) => (self.new_log_lines(index, fresh)?, Err(error)),
         };
-        index.catch_up(&log, &state, &inbox).doing("could not read the log")?;
-        let lines = self.lines_for(index, read)?;
-        match writer.add(&lines).doing(doing) {
-            Ok(end) => {
-                let inode = writer.inode().doing(doing)?;
-                index.added(lines, end, inode);
-            }
+        match appended {
+            Ok((end, inode)) => index.apply_appended(lines, end, inode),
             Err(error) => {
-                tracing::warn!(%error, "new mail is shown but not entered in the log");
-                index.show_only(lines, error.to_string());
+                tracing::warn!(%error, "new mail is shown, but logging it failed; retrying at the next ingest");
+                index.add_unlogged(lines, error.to_string());
             }
         }
         Ok(())
     }
 
-    /// The first look at a mailbox that other programs have used: what was handled last gets into the log, as read.
-    fn index_recent(&self) -> Result<(), OfficeError> {
+    /// Logs, as read, the newest mail that other programs had handled before the first ingest.
+    fn index_recently_processed(&self) -> Result<(), OfficeError> {
         let mut handled = self.not_indexed()?;
         if handled.is_empty() {
             return Ok(());
         }
         let layout = self.shared.paths.layout;
-        handled.sort_by_cached_key(|(name, _)| std::cmp::Reverse(message_file::time_in(layout, name)));
-        handled.truncate(INDEXED_AT_FIRST);
-        self.index(handled)
+        handled.sort_by_cached_key(|(name, _)| std::cmp::Reverse(message_file::time_in_name(layout, name)));
+        handled.truncate(MAX_INDEXED_AT_FIRST);
+        self.index_processed(handled)
     }
 
-    /// The mail in the mailbox: names and inodes, in no order.
+    /// Lists the mail in the mailbox: names and inodes, unordered.
     fn list(&self) -> Result<Vec<(String, u64)>, OfficeError> {
         let inbox = self.shared.paths.inbox(&self.me);
-        let Some(entries) = open::if_there(fs_err::read_dir(&inbox)).doing("could not list the mailbox")? else {
-            return Ok(Vec::new());
-        };
+        let context = "could not list the mailbox";
         let mut listed = Vec::new();
-        for entry in entries {
-            let entry = entry.doing("could not list the mailbox")?;
-            // A link could point at any file of the reader's: only files are mail.
+        for entry in open::entries(&inbox).context(context)? {
+            let entry = entry.context(context)?;
+            // A link could point at any file of the reader's: only regular files are mail.
             if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
@@ -142,8 +136,8 @@ impl AgentDir {
         Ok(listed)
     }
 
-    /// Opens the files that are new, oldest first. Holds no lock: others may be doing the same.
-    fn read_fresh(&self, index: &mut MailboxIndex, fresh: Vec<(String, u64)>) -> Result<Vec<Fresh>, OfficeError> {
+    /// Parses new files, oldest first. Holds no lock: other processes may do the same.
+    fn parse_fresh(&self, index: &mut MailboxIndex, fresh: Vec<(String, u64)>) -> Result<Vec<FreshFile>, OfficeError> {
         let paths = &self.shared.paths;
         let inbox = paths.inbox(&self.me);
         let card = self.card()?;
@@ -162,8 +156,8 @@ impl AgentDir {
             }
             match message_file::open(paths.layout, &self.me, &path, &name) {
                 Ok(mut message_file) => {
-                    let withheld = self.judge(&card, &message_file, &name)?;
-                    self.shared.name_task(&self.me, &mut message_file.message, &name)?;
+                    let withheld = self.withhold_reason(&card, &message_file, &name)?;
+                    self.shared.set_known_task_id(&self.me, &mut message_file.message, &name)?;
                     read.push((name, inode, message_file, withheld));
                 }
                 Err(gone) if gone.is_gone() => {}
@@ -171,7 +165,7 @@ impl AgentDir {
                     if let Ok(version) = version {
                         still_bad.insert(name.clone(), version);
                     }
-                    self.pass_over(&name, &bad)?;
+                    self.handle_unreadable(&name, &bad)?;
                 }
             }
         }
@@ -180,22 +174,27 @@ impl AgentDir {
         Ok(read)
     }
 
-    /// Checks whether the message may be shown. A task gets its record here, before anybody can act on it.
-    fn judge(&self, card: &Card, message_file: &ParsedMessage, name: &str) -> Result<Option<Withheld>, OfficeError> {
+    /// Returns why a message is withheld, if it is. A task gets its record here, before anybody can act on it.
+    fn withhold_reason(
+        &self,
+        card: &Card,
+        message_file: &ParsedMessage,
+        name: &str,
+    ) -> Result<Option<Withheld>, OfficeError> {
         let message = &message_file.message;
         if message.kind == Kind::Task && !message_file.read {
-            let record = self.open_task_found(message, name)?;
+            let record = self.open_found_task(message, name)?;
             let rejected = record.is_some_and(|record| record.by_office && record.task.state == TaskState::Rejected);
             return Ok(rejected.then_some(Withheld::Rejected));
         }
-        // An update on one's own task comes from whom one asked; nobody else's allowance matters.
-        let asked = message.kind == Kind::TaskUpdate && self.asked(message)?;
-        let heard = asked || card.allow_from.allows(&message.from) || message.from == self.me;
-        Ok((!heard && !message_file.read).then_some(Withheld::Refused))
+        // An update from the assignee of the agent's own task needs no consent.
+        let expected = message.kind == Kind::TaskUpdate && self.is_expected_update(message)?;
+        let allowed = expected || card.allow_from.allows(&message.from) || message.from == self.me;
+        Ok((!allowed && !message_file.read).then_some(Withheld::Refused))
     }
 
-    /// The lines for what is new also to the log, which this process has locked.
-    fn lines_for(&self, index: &MailboxIndex, read: Vec<Fresh>) -> Result<Vec<LogLine>, OfficeError> {
+    /// Returns the lines for files that are not in the log yet. The caller has locked the log.
+    fn new_log_lines(&self, index: &MailboxIndex, read: Vec<FreshFile>) -> Result<Vec<LogLine>, OfficeError> {
         let mut lines: Vec<LogLine> = Vec::new();
         for (f, i, message_file, withheld) in read {
             let mut brief = Brief::of(&message_file.message, &self.me);
@@ -204,25 +203,25 @@ impl AgentDir {
                 continue;
             }
             if let Some(known) = known {
-                // Rewritten since we read it, as somebody quicker does who marks it as read: the next look reads it again.
+                // Rewritten since we read it, such as to mark it as read: the next ingest reads it again.
                 let path = self.shared.paths.inbox(&self.me).join(&f);
                 if fs_err::symlink_metadata(&path).map_or(true, |about| about.ino() != i) {
                     continue;
                 }
-                // The same message in a new file: somebody marked it, or a program that rewrites files touched it.
+                // The same message in a new file: it was marked as read, or another program rewrote it.
                 let same = Brief { id: known.brief.id.clone(), ..brief.clone() } == known.brief;
                 if same
                     && (message_file.read || !known.read)
-                    && message_file::known_as(message_file.message.clone(), &f, &known.brief.id).is_some()
+                    && message_file::with_known_id(message_file.message.clone(), &f, &known.brief.id).is_some()
                 {
                     lines.push(LogLine::Seen { f, i, read: message_file.read });
                     continue;
                 }
             }
-            if !message_file::is_unique(self.shared.paths.layout, &f, &message_file.message)
-                && self.is_taken(index, &lines, &brief.id)?
+            if !message_file::has_unique_id(self.shared.paths.layout, &f, &message_file.message)
+                && self.is_id_taken(index, &lines, &brief.id)?
             {
-                brief.id = message_file::second_id(&message_file.message, &f);
+                brief.id = message_file::disambiguated_id(&message_file.message, &f);
             }
             lines.push(LogLine::In { f, i, brief, read: message_file.read, withheld });
         }
@@ -230,7 +229,7 @@ impl AgentDir {
     }
 
     /// Whether another message has this id already.
-    fn is_taken(&self, index: &MailboxIndex, lines: &[LogLine], id: &MessageId) -> Result<bool, OfficeError> {
+    fn is_id_taken(&self, index: &MailboxIndex, lines: &[LogLine], id: &MessageId) -> Result<bool, OfficeError> {
         let has = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.id == *id);
         if lines.iter().any(has) || index.by_id(id).is_some() {
             return Ok(true);
@@ -238,16 +237,16 @@ impl AgentDir {
         Ok(self.shared.last_line(&self.me, id, has)?.is_some())
     }
 
-    /// Handles a file that is no message.
-    fn pass_over(&self, name: &str, why: &Unreadable) -> Result<(), OfficeError> {
+    /// Handles a file that could not be read as a message.
+    fn handle_unreadable(&self, name: &str, why: &Unreadable) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
         if let Unreadable::Io(error) = why {
-            tracing::warn!(file = %path.display(), %error, "a message could not be read; it stays where it is");
+            tracing::warn!(file = %path.display(), %error, "reading a message failed; left in place");
             return Ok(());
         }
-        let age = fs_err::metadata(&path).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-        if why.is_cut_off() && age.is_some_and(|age| age < UNFINISHED) {
+        let age = fs_err::metadata(&path).ok().and_then(|metadata| open::age(&metadata));
+        if why.is_truncated() && age.is_some_and(|age| age < WRITE_GRACE) {
             return Ok(());
         }
         if paths.layout == Layout::Chipset {
@@ -257,7 +256,7 @@ impl AgentDir {
         let corrupt = paths.corrupt(&self.me);
         let moved = open::refuse_link(&corrupt)
             .and_then(|()| durable::make_dir(&corrupt, &self.shared.syncer))
-            .and_then(|()| durable::move_into(&path, &corrupt, name, paths.suffix()));
+            .and_then(|()| durable::move_into(&path, &corrupt, name, paths.layout.suffix()));
         match moved {
             Ok(Some(_)) => tracing::warn!(file = %path.display(), %why, "corrupt message file; moved to corrupt/"),
             Ok(None) => {}
@@ -269,10 +268,7 @@ impl AgentDir {
     }
 
     /// Moves withheld messages out of the mailbox.
-    fn settle<'a>(
-        &'a self,
-        mut index: MutexGuard<'a, MailboxIndex>,
-    ) -> Result<MutexGuard<'a, MailboxIndex>, OfficeError> {
+    fn move_withheld(&self, index: &mut MailboxIndex) {
         let withheld: Vec<(String, Withheld, Brief)> = index
             .known
             .iter()
@@ -280,30 +276,29 @@ impl AgentDir {
             .filter_map(|(name, known)| Some((name.clone(), known.withheld?, known.brief.clone())))
             .collect();
         for (name, why, brief) in withheld {
-            let settled = match why {
-                Withheld::Refused => self.put_refused_aside(&mut index, &name, &brief),
+            let moved = match why {
+                Withheld::Refused => self.move_to_refused(index, &name, &brief),
                 Withheld::Rejected => brief
                     .task
                     .as_ref()
                     .map_or(Ok(()), |task| self.finish_rejection(task))
-                    .and_then(|()| self.put_away(&mut index, std::slice::from_ref(&name)).map(drop)),
+                    .and_then(|()| self.mark_handled(index, std::slice::from_ref(&name)).map(drop)),
             };
-            // It is not shown, wherever it lies; the rest of the mail must not wait for it.
-            if let Err(error) = settled {
-                tracing::warn!(%error, file = name, from = %brief.peer, "what is withheld stays where it is; the next look tries again");
+            // It is not shown wherever it is, and must not block the rest of the mail.
+            if let Err(error) = moved {
+                tracing::warn!(%error, file = name, from = %brief.peer, "moving a withheld message failed; retrying at the next ingest");
             }
         }
-        Ok(index)
     }
 
-    /// Moves a message aside whose sender is not in `allow_from`.
-    fn put_refused_aside(&self, index: &mut MailboxIndex, name: &str, brief: &Brief) -> Result<(), OfficeError> {
+    /// Moves a message whose sender is not in `allow_from` to `refused/`.
+    fn move_to_refused(&self, index: &mut MailboxIndex, name: &str, brief: &Brief) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
         let refused = paths.refused(&self.me);
         durable::make_dir(&refused, &self.shared.syncer)
-            .and_then(|()| durable::move_into(&path, &refused, name, paths.suffix()))
-            .doing("could not move a refused message aside")?;
+            .and_then(|()| durable::move_into(&path, &refused, name, paths.layout.suffix()))
+            .context("could not move a refused message aside")?;
         tracing::warn!(
             file = %path.display(), from = %brief.peer,
             "a message from a sender that is not in allow_from; moved to refused/"

@@ -1,20 +1,21 @@
-//! Reading a log piece by piece: what is kept in memory is bounded, however long the log or a line in it is.
+//! Reads a log in chunks, with bounded memory whatever the length of the log or of a line.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 
 use crate::files::open;
+use crate::files::tail::{Tail, TailLine};
 use crate::log::{Log, LogLine, PositionedLine};
 
-/// A longer line is none of ours and is passed over: a line has a message's id, names, times and subject, or a task.
-pub(crate) const LONGEST_LINE: usize = 1 << 20;
+/// Longer lines are skipped: a line has a message's id, names, times and subject, or a task.
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// How much is read at once.
+/// Bytes read at once.
 const CHUNK: u64 = 256 << 10;
 
 impl Log {
-    /// Goes through the whole lines from this position on, until `each` breaks off. Returns the position after the last
-    /// line that was gone through.
+    /// Calls `each` with the complete lines from this position on, until it breaks. Returns the position after the last
+    /// line read.
     pub(crate) fn scan(&self, from: u64, mut each: impl FnMut(PositionedLine) -> ControlFlow<()>) -> io::Result<u64> {
         self.scan_text(from, |end, text| match serde_json::from_str(text) {
             Ok(line) => each(PositionedLine { end, line }),
@@ -22,13 +23,13 @@ impl Log {
         })
     }
 
-    /// The same with the text of each line; for those who want few of them.
+    /// Like `scan` with the text of each line, for callers that parse few of them.
     pub(crate) fn scan_text(&self, from: u64, mut each: impl FnMut(u64, &str) -> ControlFlow<()>) -> io::Result<u64> {
-        let Some(mut file) = open::if_there(open::regular(&self.path))? else { return Ok(from) };
+        let Some(mut file) = open::if_exists(open::regular(&self.path))? else { return Ok(from) };
         file.seek(SeekFrom::Start(from))?;
         let mut chunk = Vec::new();
-        // The beginning of a line whose end is in a chunk to come; of one that is too long nothing is kept.
-        let (mut begun, mut is_too_long) = (Vec::new(), false);
+        // The beginning of a line that ends in a later chunk; nothing is kept of one that is too long.
+        let (mut partial, mut is_too_long) = (Vec::new(), false);
         let (mut end, mut read_to) = (from, from);
         loop {
             chunk.clear();
@@ -38,22 +39,22 @@ impl Log {
             for text in chunk.split_inclusive(|byte| *byte == b'\n') {
                 read_to += text.len() as u64;
                 let is_whole = text.ends_with(b"\n");
-                if begun.len() + text.len() > LONGEST_LINE {
+                if partial.len() + text.len() > MAX_LINE_BYTES {
                     is_too_long = true;
-                    begun.clear();
+                    partial.clear();
                 }
                 if !is_whole {
                     if !is_too_long {
-                        begun.extend_from_slice(text);
+                        partial.extend_from_slice(text);
                     }
                     continue;
                 }
                 end = read_to;
-                let line = match begun.is_empty() {
+                let line = match partial.is_empty() {
                     true => text,
                     false => {
-                        begun.extend_from_slice(text);
-                        begun.as_slice()
+                        partial.extend_from_slice(text);
+                        partial.as_slice()
                     }
                 };
                 if !std::mem::take(&mut is_too_long)
@@ -62,24 +63,24 @@ impl Log {
                 {
                     return Ok(end);
                 }
-                begun.clear();
+                partial.clear();
             }
         }
     }
 
-    /// The whole lines from this position on, about `most` bytes of them, and the position after the last.
-    pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(Vec<PositionedLine>, u64)> {
+    /// Returns about `max` bytes of complete lines from this position on, and the position after the last.
+    pub(crate) fn read(&self, from: u64, max: u64) -> io::Result<(Vec<PositionedLine>, u64)> {
         let mut lines = Vec::new();
         let end = self.scan_text(from, |end, text| {
             if let Ok(line) = serde_json::from_str(text) {
                 lines.push(PositionedLine { end, line });
             }
-            if end - from >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if end - from >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok((lines, end))
     }
 
-    /// The lines that contain any of these texts, from the whole log. Only those are parsed.
+    /// Returns the lines of the whole log that contain any of these texts. Only those are parsed.
     pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<PositionedLine>> {
         let mut found = Vec::new();
         self.scan_text(0, |end, text| {
@@ -93,53 +94,27 @@ impl Log {
         Ok(found)
     }
 
-    /// The last line that contains this text and satisfies the test. Looks from the end, so recent mail is found at once.
+    /// Returns the last line that contains this text and satisfies the test. Reads from the end, so recent mail is found
+    /// at once.
     pub(crate) fn find_last(&self, text: &str, wanted: impl Fn(&LogLine) -> bool) -> io::Result<Option<LogLine>> {
-        let is_it = |line: &[u8]| -> Option<LogLine> {
-            let words = std::str::from_utf8(line).ok().filter(|words| words.contains(text))?;
-            serde_json::from_str(words).ok().filter(&wanted)
-        };
-        let (_, mut end) = self.measure()?;
-        // The end of a line that begins in a chunk to come; of one that is too long nothing is kept.
-        let (mut rest, mut is_too_long) = (Vec::new(), false);
-        while end > 0 {
-            let from = end.saturating_sub(CHUNK);
-            let mut bytes = self.bytes(from, end - from)?;
-            let newline = bytes.iter().position(|byte| *byte == b'\n');
-            let first_whole = match (from, newline) {
-                (0, _) => 0,
-                (_, Some(newline)) => newline + 1,
-                (_, None) => {
-                    // One line goes through the whole chunk.
-                    is_too_long |= bytes.len() + rest.len() > LONGEST_LINE;
-                    bytes.append(&mut rest);
-                    rest = if is_too_long { Vec::new() } else { bytes };
-                    end = from;
-                    continue;
-                }
-            };
-            match is_too_long {
-                // What follows the last newline is the beginning of that line.
-                true => bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)),
-                false => bytes.append(&mut rest),
-            }
-            is_too_long = false;
-            let first_whole = first_whole.min(bytes.len());
-            if let Some(line) = bytes[first_whole..].split(|byte| *byte == b'\n').rev().find_map(is_it) {
+        let Some(file) = open::if_exists(open::regular(&self.path))? else { return Ok(None) };
+        let mut tail = Tail::new(&file, file.metadata()?.len(), MAX_LINE_BYTES, usize::MAX);
+        while let Some(line) = tail.previous()? {
+            if let TailLine::Line(bytes) = line
+                && let Some(text) = std::str::from_utf8(bytes).ok().filter(|line| line.contains(text))
+                && let Some(line) = serde_json::from_str(text).ok().filter(&wanted)
+            {
                 return Ok(Some(line));
             }
-            bytes.truncate(first_whole);
-            rest = bytes;
-            end = from;
         }
         Ok(None)
     }
 
-    /// The last whole lines, about `most` bytes of them.
-    pub(crate) fn tail(&self, most: u64) -> io::Result<Vec<PositionedLine>> {
+    /// Returns about `max` bytes of complete lines from the end.
+    pub(crate) fn tail(&self, max: u64) -> io::Result<Vec<PositionedLine>> {
         let (_, len) = self.measure()?;
-        let from = len.saturating_sub(most);
-        // From within a line to the next one's start.
+        let from = len.saturating_sub(max);
+        // The first line may be cut.
         let mut is_cut = from > 0 && !self.is_boundary(from)?;
         let mut lines = Vec::new();
         self.scan_text(from, |end, text| {
@@ -151,15 +126,6 @@ impl Log {
             ControlFlow::Continue(())
         })?;
         Ok(lines)
-    }
-
-    /// At most this many bytes from a position on.
-    pub(crate) fn bytes(&self, from: u64, most: u64) -> io::Result<Vec<u8>> {
-        let Some(mut file) = open::if_there(open::regular(&self.path))? else { return Ok(Vec::new()) };
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 }
 
@@ -183,7 +149,7 @@ mod tests {
         assert_eq!(log.find_last("m5000", |_| true).unwrap(), None);
     }
 
-    /// A log of lines before and after one that is far too long.
+    /// A log with a line of this length between two others.
     fn with_a_long_line(long: usize) -> (tempfile::TempDir, Log, [LogLine; 2]) {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::at(dir.path());
@@ -198,9 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_hides_no_other() {
+    fn a_line_that_is_too_long_does_not_hide_others() {
         let chunk = usize::try_from(CHUNK).unwrap();
-        for long in [0, 10, chunk - 1, chunk, LONGEST_LINE - 1, LONGEST_LINE, LONGEST_LINE + 1, 3 * LONGEST_LINE + 7] {
+        for long in
+            [0, 10, chunk - 1, chunk, MAX_LINE_BYTES - 1, MAX_LINE_BYTES, MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES + 7]
+        {
             let (_dir, log, lines) = with_a_long_line(long);
             let (_, len) = log.measure().unwrap();
             let (read, end) = log.read(0, u64::MAX).unwrap();
@@ -217,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_one_line_without_an_end_is_gone_through_once() {
+    fn a_log_of_one_unterminated_line_is_read_once() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::at(dir.path());
         fs_err::File::create(dir.path().join("log")).unwrap().set_len(64 << 20).unwrap();

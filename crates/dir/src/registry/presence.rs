@@ -1,6 +1,6 @@
-//! Presence: cards and heartbeats in files of each agent, so that a heartbeat touches one small file.
+//! Cards and heartbeats, in files of each agent, so that a heartbeat touches one small file.
 //!
-//! Agents of other programs stand in `_registry.json` alone; [`crate::registry`] keeps that file and ours in step.
+//! Agents of other programs are only in `_registry.json`; [`crate::registry`] keeps that file in step with ours.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use amb_core::{AgentName, Card, Code, OfficeError, Status, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::files::durable::{self, Wait};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::lock::FileLock;
 use crate::files::open;
 use crate::files::step::step;
 use crate::office::OfficeState;
 
-/// A file of the office's own that is larger is spoilt: none that is read whole comes near.
-const LARGEST: u64 = 16 << 20;
+/// Bound on the office's own files that are read whole; larger ones are corrupt.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// What an agent said about itself when it registered here.
+/// The card of an agent that registered here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RegisteredCard {
     #[serde(flatten)]
@@ -32,9 +32,9 @@ pub(crate) struct RegisteredCard {
     pub(crate) registered_at: Timestamp,
 }
 
-/// What an agent is doing. The file's mtime is its last heartbeat.
+/// What an agent is doing. The mtime of its file is the last heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Alive {
+pub(crate) struct PresenceState {
     pub(crate) status: Status,
     #[serde(default)]
     pub(crate) current_tasks: Vec<TaskId>,
@@ -47,23 +47,23 @@ fn default_timeout() -> u64 {
     u64::try_from(HEARTBEAT_TIMEOUT.as_millis()).unwrap_or(30_000)
 }
 
-impl Default for Alive {
+impl Default for PresenceState {
     fn default() -> Self {
         Self { status: Status::Idle, current_tasks: Vec::new(), timeout_ms: default_timeout() }
     }
 }
 
-impl Alive {
+impl PresenceState {
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }
 }
 
-/// Whether and how an agent can be written to.
+/// What a sender needs to know about the recipient.
 #[derive(Debug, Clone)]
 pub(crate) struct RecipientCard {
     pub(crate) card: Card,
-    /// How many tasks another program's agent says it has.
+    /// Number of tasks that another program's agent reports.
     pub(crate) foreign_tasks: usize,
 }
 
@@ -72,30 +72,31 @@ impl OfficeState {
         self.paths.state(agent).join("card.json")
     }
 
-    fn alive_file(&self, agent: &AgentName) -> PathBuf {
+    fn presence_file(&self, agent: &AgentName) -> PathBuf {
         self.paths.state(agent).join("alive.json")
     }
 
-    /// Held while an agent's card, signs of life or tasks change.
+    /// Locks an agent's card, presence and tasks.
     pub(crate) fn lock_agent(&self, agent: &AgentName) -> Result<FileLock, OfficeError> {
-        self.make_state(agent)?;
-        FileLock::wait(&self.paths.state(agent).join("agent.lock")).doing("could not lock the agent's state")
+        self.make_state_dir(agent)?;
+        FileLock::lock(&self.paths.state(agent).join("agent.lock")).context("could not lock the agent's state")
     }
 
-    /// Our own state of an agent has a place to be.
-    pub(crate) fn make_state(&self, agent: &AgentName) -> Result<(), OfficeError> {
+    /// Creates the directory of an agent's state if it is missing.
+    pub(crate) fn make_state_dir(&self, agent: &AgentName) -> Result<(), OfficeError> {
+        let context = "could not make a place for the agent's state";
         let state = self.paths.state(agent);
-        for directory in [self.paths.side(), self.paths.agents(), state.clone()] {
-            open::refuse_link(&directory).doing("could not make a place for the agent's state")?;
+        for directory in [&self.paths.own_dir(), &self.paths.agents(), &state] {
+            open::refuse_link(directory).context(context)?;
         }
         if state.is_dir() {
             return Ok(());
         }
-        self.note_layout()?;
-        durable::make_dir(&state, &self.syncer).doing("could not make a place for the agent's state")
+        self.record_layout()?;
+        durable::make_dir(&state, &self.syncer).context(context)
     }
 
-    /// The card of an agent that registered here.
+    /// Returns the card of an agent that registered here.
     pub(crate) fn registered(&self, agent: &AgentName) -> Result<Option<RegisteredCard>, OfficeError> {
         read_json(&self.card_file(agent))
     }
@@ -104,64 +105,62 @@ impl OfficeState {
         write_json(self, &self.card_file(agent), card, Wait::Synced)
     }
 
-    /// What an agent of ours is doing, and when it was last heard.
-    pub(crate) fn alive(&self, agent: &AgentName) -> Result<Option<(Alive, Timestamp)>, OfficeError> {
-        let path = self.alive_file(agent);
-        let seen = match open::about(&path).and_then(|about| about.modified()) {
+    /// Returns what a registered agent is doing, and its last heartbeat.
+    pub(crate) fn presence(&self, agent: &AgentName) -> Result<Option<(PresenceState, Timestamp)>, OfficeError> {
+        let path = self.presence_file(agent);
+        let seen = match open::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(at) => Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if open::is_refusal(&error) => {
+            Err(error) if open::is_refused(&error) => {
                 tracing::warn!(%error, "reading an agent's heartbeat failed; ignored");
                 return Ok(None);
             }
-            Err(error) => return Err(error).doing("could not read the agent's signs of life"),
+            Err(error) => return Err(error).context("could not read the agent's heartbeat"),
         };
         Ok(Some((read_json(&path)?.unwrap_or_default(), seen)))
     }
 
-    /// Writes an agent's status, which is a heartbeat too. The caller holds the agent's lock.
-    pub(crate) fn write_alive(&self, agent: &AgentName, alive: &Alive) -> Result<(), OfficeError> {
+    /// Writes an agent's status, which counts as a heartbeat. The caller holds the agent's lock.
+    pub(crate) fn write_presence(&self, agent: &AgentName, alive: &PresenceState) -> Result<(), OfficeError> {
         // Heartbeats need not survive a power cut.
-        write_json(self, &self.alive_file(agent), alive, Wait::Cached)?;
-        // The file system's clock lags behind ours: by it, an agent would have been heard before it registered.
-        self.touch(agent, self.now())
+        write_json(self, &self.presence_file(agent), alive, Wait::Cached)?;
+        // The file system's clock lags behind ours: the heartbeat would be older than the registration.
+        self.set_last_heartbeat(agent, self.now())
     }
 
-    /// A change that is no sign of life, such as a task that another agent's process rejected: the old time is kept.
-    pub(crate) fn write_tasks_of(&self, agent: &AgentName, current: Vec<TaskId>) -> Result<(), OfficeError> {
-        let Some((mut alive, seen)) = self.alive(agent)? else { return Ok(()) };
+    /// Writes an agent's current tasks and keeps the time of its last heartbeat: another agent's process may do this.
+    pub(crate) fn write_current_tasks(&self, agent: &AgentName, current: Vec<TaskId>) -> Result<(), OfficeError> {
+        let Some((mut alive, seen)) = self.presence(agent)? else { return Ok(()) };
         if alive.current_tasks == current {
             return Ok(());
         }
         alive.current_tasks = current;
-        self.write_alive(agent, &alive)?;
-        self.touch(agent, seen)
+        self.write_presence(agent, &alive)?;
+        self.set_last_heartbeat(agent, seen)
     }
 
     /// Sets the time of the last heartbeat.
-    pub(crate) fn touch(&self, agent: &AgentName, at: Timestamp) -> Result<(), OfficeError> {
+    pub(crate) fn set_last_heartbeat(&self, agent: &AgentName, at: Timestamp) -> Result<(), OfficeError> {
         let times = std::time::SystemTime::from(at);
         step();
-        open::regular_with(&self.alive_file(agent), open::options().write(true))
+        open::regular_with(&self.presence_file(agent), open::options().write(true))
             .and_then(|file| file.set_modified(times))
-            .doing("could not note the sign of life")
+            .context("could not write the heartbeat")
     }
 
-    /// Names of all agents that have state of ours and a card.
-    pub(crate) fn our_agents(&self) -> Result<Vec<AgentName>, OfficeError> {
+    /// Returns the agents that registered here.
+    pub(crate) fn registered_agents(&self) -> Result<Vec<AgentName>, OfficeError> {
         let mut names = self.names_in(&self.paths.agents())?;
         names.retain(|name| self.card_file(name).exists());
         Ok(names)
     }
 
-    /// Directories whose names are names of agents.
+    /// Returns the subdirectories whose names are names of agents.
     pub(crate) fn names_in(&self, directory: &std::path::Path) -> Result<Vec<AgentName>, OfficeError> {
-        let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not list the agents")? else {
-            return Ok(Vec::new());
-        };
+        let context = "could not list the agents";
         let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry.doing("could not list the agents")?;
+        for entry in open::entries(directory).context(context)? {
+            let entry = entry.context(context)?;
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_dir && let Some(name) = entry.file_name().to_str().and_then(|name| AgentName::parse(name).ok()) {
                 names.push(name);
@@ -171,15 +170,20 @@ impl OfficeState {
         Ok(names)
     }
 
-    /// An agent of ours as others see it.
-    pub(crate) fn our_entry(&self, agent: &AgentName, now: Timestamp) -> Result<Option<AgentEntry>, OfficeError> {
+    /// Returns the public entry of an agent that registered here.
+    pub(crate) fn registered_entry(
+        &self,
+        agent: &AgentName,
+        now: Timestamp,
+    ) -> Result<Option<AgentEntry>, OfficeError> {
         let Some(registered) = self.registered(agent)? else { return Ok(None) };
-        let (alive, seen) = match self.alive(agent)? {
+        let (alive, seen) = match self.presence(agent)? {
             Some((alive, seen)) => (alive, Some(seen)),
-            None => (Alive { status: Status::Offline, ..Alive::default() }, None),
+            None => (PresenceState { status: Status::Offline, ..PresenceState::default() }, None),
         };
         let timeout = alive.timeout();
-        // The clock was set back since: a live agent gives another sign soon, of a dead one this would be true for long.
+        // Heartbeats far in the future are from before the clock was set back: a live agent sends another one soon, a dead
+        // one would seem alive for long.
         let seen = seen.filter(|seen| {
             Duration::try_from(seen.duration_since(now)).is_ok_and(|ahead| ahead <= timeout) || *seen <= now
         });
@@ -194,11 +198,11 @@ impl OfficeState {
         }))
     }
 
-    /// Everybody, by name.
-    pub(crate) fn everybody(&self, now: Timestamp) -> Result<Vec<AgentEntry>, OfficeError> {
+    /// Returns all agents, by name.
+    pub(crate) fn all_agents(&self, now: Timestamp) -> Result<Vec<AgentEntry>, OfficeError> {
         let mut agents = Vec::new();
-        for name in self.our_agents()? {
-            agents.extend(self.our_entry(&name, now)?);
+        for name in self.registered_agents()? {
+            agents.extend(self.registered_entry(&name, now)?);
         }
         match self.paths.layout {
             Layout::Nanobot => {
@@ -209,7 +213,7 @@ impl OfficeState {
                 }
             }
             Layout::Chipset => {
-                // Every mailbox is an agent; the chipset says no more about them.
+                // Every mailbox is an agent; the chipset has no cards.
                 for name in self.names_in(&self.paths.root)? {
                     if !agents.iter().any(|known| known.name == name) {
                         let (card, presence) = (Card::default(), Presence::default());
@@ -230,8 +234,8 @@ impl OfficeState {
         Ok(agents)
     }
 
-    /// The agent that mail shall go to, or an error that names the nearest. Costs the same however many agents there are,
-    /// unless the agent belongs to another program and the registry has changed.
+    /// Returns the recipient's card, or an error that suggests the nearest name. The cost does not grow with the number of
+    /// agents, unless the agent belongs to another program and the registry has changed.
     pub(crate) fn recipient(&self, name: &AgentName) -> Result<RecipientCard, OfficeError> {
         if let Some(registered) = self.registered(name)? {
             return Ok(RecipientCard { card: registered.card, foreign_tasks: 0 });
@@ -245,32 +249,32 @@ impl OfficeState {
         if self.paths.inbox(name).is_dir() {
             return Ok(unregistered);
         }
-        let appears = self.paths.layout == Layout::Chipset && !self.options.strict_recipients;
-        if appears || self.options.create_recipients {
+        let is_created = self.paths.layout == Layout::Chipset && !self.options.strict_recipients;
+        if is_created || self.options.create_recipients {
             self.check_look_alike(name)?;
             return Ok(unregistered);
         }
-        let everybody = self.everybody(self.now())?;
-        let known = everybody.iter().map(|agent| agent.name.as_str());
+        let all_agents = self.all_agents(self.now())?;
+        let known = all_agents.iter().map(|agent| agent.name.as_str());
         Err(OfficeError::not_found(unknown_agent(name.as_str(), known)))
     }
 
-    /// Refuses a new name that a person cannot tell from another agent's. Costs nothing where it is plain.
+    /// Refuses a new name that a person cannot tell from another agent's. Free for plain ASCII names.
     pub(crate) fn check_look_alike(&self, name: &AgentName) -> Result<(), OfficeError> {
         if name.is_plain() {
             return Ok(());
         }
-        let everybody = self.everybody(self.now())?;
-        match everybody.iter().find(|other| name.looks_like(other.name.as_str())) {
+        let all_agents = self.all_agents(self.now())?;
+        match all_agents.iter().find(|other| name.looks_like(other.name.as_str())) {
             Some(other) => Err(OfficeError::new(Code::Conflict, look_alike(name.as_str(), other.name.as_str()))),
             None => Ok(()),
         }
     }
 }
 
-/// Reads a file of ours; one that does not parse counts as missing, with a warning.
+/// Reads a state file. A corrupt one counts as missing, with a warning.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>, OfficeError> {
-    match open::bytes(path, LARGEST) {
+    match open::read(path, MAX_BYTES) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
@@ -279,15 +283,15 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) 
             }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if open::is_refusal(&error) => {
+        Err(error) if open::is_refused(&error) => {
             tracing::warn!(%error, "corrupt state file; ignored");
             Ok(None)
         }
-        Err(error) => Err(error).doing("could not read the office's own state"),
+        Err(error) => Err(error).context("could not read the office's own state"),
     }
 }
 
-/// Writes a file of ours.
+/// Writes a state file.
 pub(crate) fn write_json(
     shared: &OfficeState,
     path: &std::path::Path,
@@ -295,5 +299,5 @@ pub(crate) fn write_json(
     wait: Wait,
 ) -> Result<(), OfficeError> {
     let bytes = serde_json::to_vec(value).map_err(OfficeError::internal)?;
-    durable::replace(path, &bytes, wait, &shared.syncer).doing("could not keep the office's own state")
+    durable::replace(path, &bytes, wait, &shared.syncer).context("could not keep the office's own state")
 }

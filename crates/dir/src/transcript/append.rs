@@ -1,4 +1,4 @@
-//! Appending whole lines, durably, with one sync for all that wait.
+//! Appends whole lines durably, with one sync for all waiting callers.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -15,9 +15,9 @@ use crate::files::lock::same_file;
 use crate::files::step::step;
 use crate::files::syncer::Syncer;
 
-/// Most bytes in one write. Only lines that wait at the same time share a write, so a lone line never waits for others.
+/// Most bytes in one write. Only lines that wait at the same time share a write; a single line never waits for others.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// How often a file may be rotated away between being opened and being locked before that is an error.
+/// How often a file may be rotated between open and lock before that is an error.
 const MAX_REOPENS: usize = 16;
 
 /// The writer of one transcript in this process.
@@ -26,14 +26,14 @@ pub(super) struct Appender {
     path: PathBuf,
     syncer: Arc<Syncer>,
     queue: Mutex<AppendQueue>,
-    /// Held by the one task that writes, never by those that wait.
+    /// Held by the writing task, never by waiting callers.
     file: Mutex<Option<File>>,
 }
 
 #[derive(Debug, Default)]
 struct AppendQueue {
     waiting: VecDeque<QueuedLine>,
-    /// Whether a task is writing; it takes what is queued meanwhile before it ends.
+    /// Whether a task is writing. It drains the queue before it ends.
     writing: bool,
 }
 
@@ -48,7 +48,7 @@ impl Appender {
         Self { path, syncer, queue: Mutex::default(), file: Mutex::default() }
     }
 
-    /// Appends one line, its newline included. It is on the disk when this returns.
+    /// Appends one line, including its newline, durably.
     pub(super) async fn append(self: &Arc<Self>, line: Vec<u8>) -> Result<(), Arc<io::Error>> {
         let (answer, answered) = oneshot::channel();
         let lead = {
@@ -63,7 +63,7 @@ impl Appender {
         answered.await.unwrap_or_else(|_| Err(Arc::new(io::Error::other("the writer stopped before it answered"))))
     }
 
-    /// Writes batch after batch until nobody waits.
+    /// Writes batches until the queue is empty.
     fn drain(&self) {
         loop {
             let batch = self.next_batch();
@@ -72,7 +72,7 @@ impl Appender {
             }
             let outcome = self.commit(&batch).map_err(Arc::new);
             for waiting in batch {
-                // A caller that went away does not mind; its line is written all the same.
+                // The caller may be gone; its line is written anyway.
                 let _ = waiting.answer.send(outcome.clone());
             }
         }
@@ -96,7 +96,7 @@ impl Appender {
     fn commit(&self, batch: &[QueuedLine]) -> io::Result<()> {
         let mut slot = self.file.lock();
         let written = self.write(&mut slot, batch);
-        // The lock is free by now, so other processes write while this one waits for the disk.
+        // The lock is already released, so that other processes write while this one syncs.
         let synced = match (&*slot, written) {
             (Some(file), Ok(())) => {
                 step();
@@ -105,7 +105,7 @@ impl Appender {
             (_, outcome) => outcome,
         };
         if synced.is_err() {
-            // After a failed sync the kernel may forget the pages; a fresh handle at least reports the next failure.
+            // After a failed sync the kernel may drop dirty pages; a new handle at least reports the next failure.
             *slot = None;
         }
         synced
@@ -132,8 +132,8 @@ impl Appender {
 fn write_lines(file: &File, batch: &[QueuedLine]) -> io::Result<()> {
     let before = file.metadata()?.len();
     let mut bytes = Vec::with_capacity(batch.iter().map(|waiting| waiting.line.len()).sum::<usize>() + 1);
-    if !ends_whole(file, before)? {
-        // Another program died in the middle of a line, or left out its newline: ours begins on a fresh one.
+    if !ends_with_newline(file, before)? {
+        // Another program died in the middle of a line, or left out its newline.
         bytes.push(b'\n');
     }
     for waiting in batch {
@@ -152,23 +152,23 @@ fn write_lines(file: &File, batch: &[QueuedLine]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a half-written batch back, so that a line that was refused is not there after all.
+/// Truncates a partly written batch, so that no line of a failed append remains.
 fn undo(file: &File, before: u64, written: usize, error: io::Error) -> io::Result<()> {
-    // Not if a program that takes no lock has written behind it: a torn line is better than a lost one.
+    // Not if a program that takes no lock has appended meanwhile: a torn line is better than a lost one.
     if written > 0 && file.metadata()?.len() == before + written as u64 {
         file.set_len(before)?;
     }
     Err(error)
 }
 
-fn ends_whole(file: &File, len: u64) -> io::Result<bool> {
+fn ends_with_newline(file: &File, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
     }
     let mut last = [0];
     match file.file().read_exact_at(&mut last, len - 1) {
         Ok(()) => Ok(last == *b"\n"),
-        // Emptied this very moment by a program that takes no lock, as `logrotate` with `copytruncate` does.
+        // Truncated meanwhile by a program that takes no lock, such as `logrotate` with `copytruncate`.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
         Err(error) => Err(error),
     }

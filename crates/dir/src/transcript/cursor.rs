@@ -1,4 +1,4 @@
-//! A place in a file that others append to, truncate and rotate.
+//! A read position in a file that others append to, truncate and rotate.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -8,42 +8,42 @@ use amb_core::transcript::Line;
 use amb_core::wire::transcript as wire;
 use fs_err::File;
 
-use super::file::{lock, open_read};
-use super::tail::{MAX_LINE_BYTES, Tail, TailLine};
+use super::file::{MAX_LINE_BYTES, lock, open_read};
 use crate::files::lock::same_file;
+use crate::files::tail::{Tail, TailLine};
 
 /// Bytes read in one step, unless a line is longer.
 const STEP_BYTES: usize = 256 * 1024;
-/// Bytes before the cursor that are compared at each step, to notice a file that was emptied and has grown again.
+/// Bytes before the cursor that are compared at each step, to detect a file that was truncated and has grown again.
 const MARK_BYTES: usize = 64;
 
-/// Reads each line of a file once, when its newline is there.
+/// Reads each complete line of a file once.
 #[derive(Debug)]
 pub(super) struct FileCursor {
     path: PathBuf,
     file: Option<File>,
-    /// Everything before is given out. Stands behind a newline, unless `skipping`. A line without its newline is read
-    /// again at each step, since a writer that failed to finish it may take it back.
+    /// Everything before it was returned. Follows a newline, unless `skipping`. An incomplete line is read again at each
+    /// step, since a writer that failed may truncate it.
     offset: u64,
-    /// The last bytes before `offset`, as they were when they were read.
+    /// The bytes before `offset`, as they were read.
     mark: Vec<u8>,
-    /// Whether the cursor is inside a line that is too long to be kept.
+    /// Whether the cursor is inside a line that is too long.
     skipping: bool,
 }
 
 impl FileCursor {
-    /// Stands at the beginning of a file that may not exist yet.
+    /// Starts at the beginning of a file, which may not exist yet.
     pub(super) fn at_start(path: PathBuf) -> Self {
         Self { path, file: None, offset: 0, mark: Vec::new(), skipping: false }
     }
 
-    /// Stands at the present end of the file. A line that has begun and not ended belongs to what follows.
+    /// Starts at the end of the file. An incomplete last line is still to be read.
     pub(super) fn at_end(path: PathBuf) -> io::Result<Self> {
         let mut cursor = Self::at_start(path);
         let Some(file) = open_read(&cursor.path)? else { return Ok(cursor) };
         cursor.offset = file.metadata()?.len();
-        match Tail::new(&file, cursor.offset, MAX_LINE_BYTES).previous()? {
-            Some(TailLine::Line(unended)) => cursor.offset -= unended.len() as u64,
+        match Tail::new(&file, cursor.offset, MAX_LINE_BYTES, MAX_LINE_BYTES).previous()? {
+            Some(TailLine::Line(incomplete)) => cursor.offset -= incomplete.len() as u64,
             Some(TailLine::TooLong) | None => cursor.skipping = true,
         }
         let mark = usize::try_from(cursor.offset).unwrap_or(MARK_BYTES).min(MARK_BYTES);
@@ -52,45 +52,45 @@ impl FileCursor {
         Ok(cursor)
     }
 
-    /// Which file this reads.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file and the place in it, where there is one.
+    /// The open file and the offset in it, if the file exists.
     pub(super) fn position(&self) -> Option<(&File, u64)> {
         self.file.as_ref().map(|file| (file, self.offset))
     }
 
-    /// Adds the lines that are new since the last step, a bounded number of them. Returns whether there may be more.
+    /// Adds the new lines since the last step, a bounded number. Returns whether there may be more.
     pub(super) fn step(&mut self, lines: &mut Vec<Line>) -> io::Result<bool> {
         if self.file.is_none() {
             self.file = open_read(&self.path)?;
         }
         let Some(file) = self.file.take() else { return Ok(false) };
-        let more = self.read_on(&file, STEP_BYTES, lines)?;
+        let more = self.read_more(&file, STEP_BYTES, lines)?;
         if more || same_file(file.file(), &self.path) {
             self.file = Some(file);
             return Ok(more);
         }
-        self.go_over(file, lines)
+        self.switch_file(file, lines)
     }
 
-    /// Reads up to `count` bytes from the open file. Returns whether it got any further.
-    fn read_on(&mut self, file: &File, count: usize, lines: &mut Vec<Line>) -> io::Result<bool> {
+    /// Reads up to `count` bytes from the open file. Returns whether the cursor advanced.
+    fn read_more(&mut self, file: &File, count: usize, lines: &mut Vec<Line>) -> io::Result<bool> {
         let mark = self.mark.len();
         let from = self.offset - mark as u64;
         let there = usize::try_from(file.metadata()?.len().saturating_sub(from)).unwrap_or(usize::MAX);
         let bytes = read_up_to(file, from, there.min(mark + count))?;
         let Some(new) = bytes.strip_prefix(self.mark.as_slice()) else {
-            tracing::info!(path = %self.path.display(), "the transcript was emptied; following it from its beginning");
+            tracing::info!(path = %self.path.display(), "the transcript was truncated; reading it from the start");
             self.restart();
             return Ok(true);
         };
         let whole = match new.iter().rposition(|byte| *byte == b'\n') {
             Some(newline) => newline + 1,
             None if new.len() < count => return Ok(false),
-            None if count <= MAX_LINE_BYTES => return self.read_on(file, MAX_LINE_BYTES + 1, lines),
+            None if count <= MAX_LINE_BYTES => return self.read_more(file, MAX_LINE_BYTES + 1, lines),
             None => {
                 self.skipping = true;
                 new.len()
@@ -103,7 +103,7 @@ impl FileCursor {
         Ok(true)
     }
 
-    /// Cuts bytes into lines.
+    /// Splits bytes into lines.
     fn take(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let Some(line) = line.strip_suffix(b"\n") else { return };
@@ -125,15 +125,15 @@ impl FileCursor {
         }
     }
 
-    /// Goes over to the file that has taken this one's name, once nothing more can be appended to this one.
-    fn go_over(&mut self, old: File, lines: &mut Vec<Line>) -> io::Result<bool> {
-        // An appender looks at the name while it holds the lock: after we held it, nobody writes to the old file.
+    /// Switches to the file that has this name now, after reading the rest of the old one.
+    fn switch_file(&mut self, old: File, lines: &mut Vec<Line>) -> io::Result<bool> {
+        // Appenders check the name under the lock, so after we have held it nobody writes to the old file.
         drop(lock(&old)?);
-        if self.read_on(&old, STEP_BYTES, lines)? {
+        if self.read_more(&old, STEP_BYTES, lines)? {
             self.file = Some(old);
             return Ok(true);
         }
-        // No newline will come any more; a program may have left it out.
+        // A last line without a newline is complete now: a program may have left it out.
         let rest = read_up_to(&old, self.offset, MAX_LINE_BYTES)?;
         if !self.skipping {
             self.take_line(&rest, lines);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_comes_after_the_start_is_read_and_only_whole() {
+    fn only_complete_lines_after_the_start_are_read() {
         let (old, new) = (said("old"), said("new"));
         let mut scene = Scene::new(&old);
         assert!(scene.read().is_empty());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_had_begun_at_the_start_is_read_when_it_ends() {
+    fn a_line_that_was_incomplete_at_the_start_is_read_when_it_ends() {
         let new = said("new");
         let mut scene = Scene::new(&format!("{}{}", said("old"), &new[..10]));
         scene.add(&new[10..]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_begun_line_that_is_taken_back_does_not_repeat_the_others() {
+    fn truncating_an_incomplete_line_does_not_repeat_the_others() {
         let mut scene = Scene::new("");
         scene.add(&said("one"));
         assert_eq!(scene.read(), ["one"]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_file_is_read_from_its_beginning_even_when_it_has_grown_longer() {
+    fn a_truncated_file_is_read_from_its_start_even_when_it_has_grown_longer() {
         let mut scene = Scene::new(&said("old"));
         let path = scene.dir.path().join("t.jsonl");
         fs_err::write(&path, said("short")).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_passed_over() {
+    fn a_line_that_is_too_long_is_skipped() {
         let mut scene = Scene::new("");
         scene.add(&"x".repeat(MAX_LINE_BYTES * 2));
         assert!(scene.read().is_empty());

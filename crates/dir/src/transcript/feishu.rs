@@ -1,8 +1,8 @@
-//! The history of a Feishu (Lark) group, from the service's own message list.
+//! The history of a Feishu (Lark) group, from the service's message list.
 //!
-//! Written after the public reference of the open platform (`auth/v3/tenant_access_token/internal`, `im/v1/messages`,
-//! the pages on error codes and rate limits) and tested against a stand-in that answers as that reference says; it has
-//! not been tried against the service itself. The app needs the right to read the group's messages and must be in it.
+//! Follows the public reference of the open platform (`auth/v3/tenant_access_token/internal`, `im/v1/messages`, the pages
+//! on error codes and rate limits). Tested against a fake server that implements that reference, not against the service
+//! itself. The app must be in the group and have the right to read its messages.
 
 mod api;
 mod content;
@@ -17,22 +17,22 @@ use amb_core::transcript::{Line, TranscriptKey};
 use async_trait::async_trait;
 
 use self::api::{FeishuApi, FeishuMessage};
-pub use self::retry::Patience;
+pub use self::retry::RetryPolicy;
 use super::HistorySource;
 
 /// The service in China; elsewhere it is `https://open.larksuite.com`.
 pub const FEISHU: &str = "https://open.feishu.cn";
-/// Most messages that the service returns at a time.
+/// Largest page that the service returns.
 const MAX_PAGE: usize = 50;
-/// Pages read beyond those that the limit needs, for messages that were recalled.
+/// Extra pages, since recalled messages are left out.
 const SPARE_PAGES: usize = 10;
 
-/// Who asks.
+/// Credentials of an app.
 #[derive(Clone)]
 pub struct FeishuApp {
     /// The id of the app, `cli_…`.
     pub app_id: String,
-    /// Its secret; never shown.
+    /// Its secret, never shown in debug output.
     pub app_secret: String,
 }
 
@@ -42,35 +42,35 @@ impl fmt::Debug for FeishuApp {
     }
 }
 
-/// The message list of Feishu as a source of history for keys `feishu:CHAT_ID` and `lark:CHAT_ID`.
+/// History for keys `feishu:CHAT_ID` and `lark:CHAT_ID`.
 #[derive(Debug)]
 pub struct FeishuHistory {
     api: FeishuApi,
 }
 
 impl FeishuHistory {
-    /// Asks the service at `base_url` (mostly [`FEISHU`]) as `app`, by a client of these settings. It follows no redirects:
-    /// the app's secret is for the service alone.
+    /// Uses the service at `base_url` (usually [`FEISHU`]) as `app`, with an HTTP client of these settings. It follows no
+    /// redirects, so that the app's secret is sent to the service alone.
     ///
     /// # Errors
-    /// Where no client can be made of the settings.
+    /// If the HTTP client cannot be built.
     pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: FeishuApp) -> Result<Self, OfficeError> {
         let http = http.redirect(reqwest::redirect::Policy::none()).build().map_err(OfficeError::internal)?;
         Ok(Self { api: FeishuApi::new(http, base_url, app) })
     }
 
-    /// Waits differently from [`Patience::default`] when the service is busy.
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.api.patience = patience;
+    /// Replaces [`RetryPolicy::default`].
+    pub fn with_retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.api.policy = policy;
         self
     }
 
-    /// The last `limit` messages of a chat, oldest first.
+    /// Returns the last `limit` messages of a chat, oldest first.
     pub async fn chat(&self, chat_id: &str, limit: usize) -> Result<Vec<Line>, OfficeError> {
         let mut lines = Vec::new();
         let mut ids = HashSet::new();
         let mut page_token: Option<String> = None;
-        // The same for each page: a page token belongs to the request it came from.
+        // The same for each page: a page token is valid only for the request it came from.
         let size = limit.min(MAX_PAGE);
         for _ in 0..limit.div_ceil(MAX_PAGE) + SPARE_PAGES {
             if lines.len() >= limit {
@@ -102,7 +102,7 @@ impl HistorySource for FeishuHistory {
     }
 }
 
-/// The chat a key speaks of.
+/// Returns the chat id in a key.
 fn chat_id(key: &TranscriptKey) -> Result<&str, OfficeError> {
     let id = key.as_str().strip_prefix("feishu:").or_else(|| key.as_str().strip_prefix("lark:"));
     let plain = |id: &&str| !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
@@ -113,13 +113,13 @@ fn chat_id(key: &TranscriptKey) -> Result<&str, OfficeError> {
     })
 }
 
-/// A message of the list. One that has an unknown shape is left out, not the page with it.
+/// Parses a message. One of an unknown shape is left out, not its whole page.
 fn item(value: serde_json::Value) -> Option<FeishuMessage> {
     let item = serde_json::from_value(value);
     item.inspect_err(|error| tracing::warn!(%error, "left out a Feishu message of an unknown shape")).ok()
 }
 
-/// A message as a line of a transcript; nothing if it was recalled.
+/// Converts a message to a transcript line; `None` if it was recalled.
 fn line(item: FeishuMessage) -> Option<Line> {
     if item.deleted {
         return None;

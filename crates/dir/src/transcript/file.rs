@@ -1,4 +1,4 @@
-//! Opening and locking the file of a transcript.
+//! Opens and locks the file of a transcript.
 
 use std::fs::TryLockError;
 use std::io;
@@ -11,10 +11,13 @@ use fs_err::File;
 use crate::files::open;
 use crate::files::syncer::Syncer;
 
-/// How long an appender waits for other processes. Each holds the lock for one write, without its sync.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// A longer line is no transcript line: the longest content with every character escaped is shorter.
+pub(super) const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
 
-/// Opens a transcript for appending. Its name is durable when this returns.
+/// How long an appender waits for other processes. Each holds the lock for one write, without its sync.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Opens a transcript for appending. Its directory entry is durable when this returns.
 pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
     let file = open::regular_with(path, open::options().read(true).append(true).create(true))?;
     if let Some(parent) = path.parent() {
@@ -25,23 +28,23 @@ pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
 
 /// Opens a transcript for reading; `None` if there is none.
 pub(super) fn open_read(path: &Path) -> io::Result<Option<File>> {
-    open::if_there(open::regular(path))
+    open::if_exists(open::regular(path))
 }
 
-/// A held advisory lock; dropping it gives it back.
+/// An advisory lock. Released on drop.
 pub(super) struct TranscriptLock<'a>(&'a File);
 
 impl Drop for TranscriptLock<'_> {
     fn drop(&mut self) {
-        // Failing to unlock can only mean that the file is gone with its lock.
+        // Unlocking fails only if the file, and with it the lock, is gone.
         let _ = self.0.unlock();
     }
 }
 
 /// Takes the lock that appenders hold while they write.
 ///
-/// It asks again and again rather than sleeping in the kernel, so that a stopped process that holds it becomes an error
-/// here and not a hang. A file system without locks is used without: its appends are whole by themselves or not at all.
+/// Polls instead of blocking, so that a stopped process that holds the lock causes an error and not a hang. On a file
+/// system without locks there is none.
 pub(super) fn lock(file: &File) -> io::Result<Option<TranscriptLock<'_>>> {
     let start = Instant::now();
     let mut backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(2));
@@ -52,7 +55,7 @@ pub(super) fn lock(file: &File) -> io::Result<Option<TranscriptLock<'_>>> {
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        if start.elapsed() > LOCK_PATIENCE {
+        if start.elapsed() > LOCK_TIMEOUT {
             let detail = format!("another process has held the lock of {} for too long", file.path().display());
             return Err(io::Error::new(io::ErrorKind::TimedOut, detail));
         }

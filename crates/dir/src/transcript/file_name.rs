@@ -1,33 +1,33 @@
-//! From a session key to the names its file may have.
+//! File names for a session key.
 
 use amb_core::transcript::TranscriptKey;
 use uuid::Uuid;
 
-/// What every transcript's name ends in.
+/// Extension of transcripts.
 pub(super) const EXTENSION: &str = ".jsonl";
-/// The longest file name that common file systems take, in bytes.
+/// Longest file name that common file systems accept.
 const MAX_NAME_BYTES: usize = 255;
-/// Hexadecimal digits of the hash in a name that is not plain. Two keys with one hash still do not mix: owners decide.
+/// Hexadecimal digits of the hash in a name that is not plain. If two keys have the same hash, `.owners` decides.
 const HASH_DIGITS: usize = 16;
-/// More tries than any accident needs; a directory that exhausts them was made to.
+/// More than collisions ever need; only a crafted directory exhausts them.
 pub(super) const MAX_CANDIDATES: usize = 16;
 
-/// The names `key` may have, without the extension, in the order in which they are tried.
+/// Returns the names that `key` may have, without the extension, in the order in which they are tried.
 ///
-/// The plain name comes first, since that is where programs that share these files look. A key whose plain name would be
-/// empty, hidden or too long has none and begins with a hashed one.
+/// The plain name comes first, since other programs use it. A key whose plain name would be empty, hidden or too long has
+/// only hashed ones.
 pub(super) fn candidates(key: &TranscriptKey) -> impl Iterator<Item = String> + '_ {
     let plain = plain(key.as_str());
     let first = usable(&plain).then(|| plain.clone());
     first.into_iter().chain((0..).map(move |round| hashed(key, &plain, round))).take(MAX_CANDIDATES)
 }
 
-/// The file that holds the transcript with this name.
+/// Adds the extension.
 pub(super) fn file_name(name: &str) -> String {
     format!("{name}{EXTENSION}")
 }
 
-/// nanobot's `safe_filename`: nine characters become `_`, and white space at both ends goes.
+/// nanobot's `safe_filename`: replaces nine characters by `_`, and trims white space.
 fn plain(key: &str) -> String {
     let safe: String = key
         .chars()
@@ -40,7 +40,7 @@ fn usable(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && name.len() + EXTENSION.len() <= MAX_NAME_BYTES
 }
 
-/// As much of the plain name as fits, for people who list the directory, and a hash of the whole key.
+/// Returns as much of the plain name as fits, for people, and a hash of the whole key.
 fn hashed(key: &TranscriptKey, plain: &str, round: usize) -> String {
     let seed = format!("{round}:{key}");
     let hash = Uuid::new_v5(&Uuid::NAMESPACE_URL, seed.as_bytes()).simple().to_string();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_escapes_hides_or_is_too_long() {
+    fn no_name_leaves_the_directory_or_is_hidden_or_too_long() {
         let long = "é".repeat(255);
         for key in
             ["../x", "..", ".", "/etc/passwd", "a/../../b", ".hidden", "   ", "\\\\host\\x", "~", "-rf", long.as_str()]

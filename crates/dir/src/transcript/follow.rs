@@ -1,4 +1,4 @@
-//! New lines of a transcript as they are appended.
+//! Follows a transcript: new lines as they are appended.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,54 +13,52 @@ use super::cursor::FileCursor;
 use super::owner::{TranscriptPath, resolve};
 use super::recent::gather;
 use super::store::READING;
-use crate::files::failure::{Doing as _, failed};
+use crate::files::failure::{IoContext as _, io_failure};
 use crate::files::watch::DirectoryWatch;
 
-/// Lines handed out ahead of a slow reader; the file holds the rest.
-const AHEAD: usize = 256;
-/// Message ids remembered, so that a message two processes wrote is handed out once.
-const REMEMBERED: usize = 4_096;
-/// How often to read where the kernel reports changes, since events may be lost.
+/// Lines buffered for a slow reader; the rest stays in the file.
+const MAX_AHEAD: usize = 256;
+/// Message ids remembered, so that a message that two processes wrote is returned once.
+const MAX_REMEMBERED: usize = 4_096;
+/// Poll interval with kernel events, which may be lost.
 const POLL_WATCHED: Duration = Duration::from_secs(1);
-/// How often to read where it does not.
-const POLL_ALONE: Duration = Duration::from_millis(100);
+/// Poll interval without kernel events.
+const POLL_UNWATCHED: Duration = Duration::from_millis(100);
 
-/// The new lines of one transcript. Dropping it ends the following.
+/// The new lines of one transcript. Stops on drop.
 #[derive(Debug)]
 pub struct Follow {
     lines: mpsc::Receiver<Result<Line, OfficeError>>,
 }
 
 impl Follow {
-    /// The next new line; waits until there is one. `None` only after an error was returned.
-    ///
-    /// Cancelling the wait loses nothing.
+    /// Waits for the next new line. `None` only after an error was returned. Cancel safe.
     pub async fn recv(&mut self) -> Option<Result<Line, OfficeError>> {
         self.lines.recv().await
     }
 }
 
-/// What the blocking part of following works on.
+/// State of the blocking part.
 struct FileFollower {
     root: PathBuf,
     key: TranscriptKey,
     owned: bool,
     cursor: FileCursor,
-    known: RecentSet<String, REMEMBERED>,
+    known: RecentSet<String, MAX_REMEMBERED>,
 }
 
-/// Begins to follow at the end of the file; returns the last `backlog` lines before it too.
+/// Follows from the end of the file. Also returns the last `backlog` lines before it.
 pub(super) async fn follow(
     root: PathBuf,
     key: TranscriptKey,
     backlog: usize,
     watch: Arc<DirectoryWatch>,
 ) -> Result<(Vec<Line>, Follow), OfficeError> {
-    // Watch first, look second: a line that comes in between then only wakes us once more.
+    // Watched before the first read, so that no line is missed in between.
     let changes = watch.directory(&root);
     let opened = tokio::task::spawn_blocking(move || FileFollower::open(root, key, backlog)).await;
-    let (recent, follower) = opened.map_err(OfficeError::internal)?.doing(READING)?;
-    let (sender, lines) = mpsc::channel(AHEAD);
+    let (recent, follower) = opened.map_err(OfficeError::internal)?.context(READING)?;
+    let (sender, lines) = mpsc::channel(MAX_AHEAD);
     tokio::spawn(run(follower, sender, changes, watch));
     Ok((recent, Follow { lines }))
 }
@@ -69,7 +67,7 @@ async fn run(
     mut follower: FileFollower,
     sender: mpsc::Sender<Result<Line, OfficeError>>,
     mut changes: Option<watch::Receiver<u64>>,
-    // Kept, since the store may be dropped before those who follow.
+    // Kept alive: the store may be dropped before its followers.
     _watch: Arc<DirectoryWatch>,
 ) {
     loop {
@@ -83,7 +81,7 @@ async fn run(
                 match outcome {
                     Ok(stepped) => stepped,
                     Err(error) => {
-                        let _ = sender.send(Err(failed(READING, error))).await;
+                        let _ = sender.send(Err(io_failure(READING, error))).await;
                         return;
                     }
                 }
@@ -108,9 +106,9 @@ async fn run(
     }
 }
 
-/// Waits until something changed in the root, or it is time to look anyway.
+/// Waits for a change in the root, or the poll interval.
 async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
-    let Some(receiver) = changes else { return tokio::time::sleep(POLL_ALONE).await };
+    let Some(receiver) = changes else { return tokio::time::sleep(POLL_UNWATCHED).await };
     if let Ok(Err(_)) = tokio::time::timeout(POLL_WATCHED, receiver.changed()).await {
         *changes = None;
     }
@@ -119,19 +117,19 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
 impl FileFollower {
     fn open(root: PathBuf, key: TranscriptKey, backlog: usize) -> io::Result<(Vec<Line>, Self)> {
         loop {
-            let place = resolve(&root, &key)?;
-            let cursor = FileCursor::at_end(place.path.clone())?;
+            let location = resolve(&root, &key)?;
+            let cursor = FileCursor::at_end(location.path.clone())?;
             let window = match cursor.position() {
                 Some((file, end)) => gather(file, end, backlog, false)?.unwrap_or_default(),
                 None => Default::default(),
             };
-            // As in `recent`: what was nobody's before it was read may have become another key's.
-            if place.owned || resolve(&root, &key)?.path == place.path {
+            // As in `recent`: a file without an owner may have become another key's meanwhile.
+            if location.owned || resolve(&root, &key)?.path == location.path {
                 let mut known = RecentSet::default();
                 for id in window.ids() {
                     known.insert(id.to_owned());
                 }
-                return Ok((window.into_recent(backlog), Self { root, key, owned: place.owned, cursor, known }));
+                return Ok((window.into_recent(backlog), Self { root, key, owned: location.owned, cursor, known }));
             }
         }
     }
@@ -143,7 +141,7 @@ impl FileFollower {
             let TranscriptPath { path, owned } = resolve(&self.root, &self.key)?;
             self.owned = owned;
             if path != self.cursor.path() {
-                // Another key took this name; ours has, or will have, a file that began after we did.
+                // Another key has claimed this name; our file is newer than the start of the following.
                 self.cursor = FileCursor::at_start(path);
                 return Ok((Vec::new(), true));
             }

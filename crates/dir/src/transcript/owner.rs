@@ -1,8 +1,8 @@
-//! Which key a file belongs to.
+//! Records which key owns a file.
 //!
-//! `ROOT/.owners/NAME` holds the key that owns `ROOT/NAME.jsonl`. It is written once, whole, before the first line, and
-//! never changed, so that two keys whose names collide (`a:b` and `a_b`) find the same answer in every process: the
-//! first owns the plain name and the other goes to the next candidate.
+//! `ROOT/.owners/NAME` holds the key that owns `ROOT/NAME.jsonl`. It is written once, before the first line, and never
+//! changed, so that all processes agree about keys whose names collide (`a:b` and `a_b`): the first owns the plain name and
+//! the other uses the next candidate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,16 @@ use crate::files::durable::{create_exact, make_dir};
 use crate::files::open;
 use crate::files::syncer::Syncer;
 
-/// Hidden, so that nobody takes it for a transcript.
+/// Hidden, so that it is not taken for a transcript.
 pub(crate) const OWNERS: &str = ".owners";
-/// A record holds a key and a newline; keys are far shorter.
-const LARGEST: u64 = 64 << 10;
+/// Bound on a record, which holds a key and a newline.
+const MAX_BYTES: u64 = 64 << 10;
 
-/// Where the lines of a key are.
+/// The file of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TranscriptPath {
-    /// The file.
     pub(super) path: PathBuf,
-    /// Whether it is recorded as this key's. If not, another key may still claim it, so a reader looks again after reading.
+    /// Whether it is recorded as this key's. If not, another key may still claim it, so a reader checks again after reading.
     pub(super) owned: bool,
 }
 
@@ -41,7 +40,7 @@ pub(super) fn resolve(root: &Path, key: &TranscriptKey) -> io::Result<Transcript
     Err(exhausted())
 }
 
-/// Finds the key's file, and makes it this key's, durably, if it is nobody's yet.
+/// Finds the key's file, and claims it durably if it has no owner yet.
 pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Result<PathBuf> {
     let owners = root.join(OWNERS);
     for name in candidates(key) {
@@ -49,7 +48,7 @@ pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Re
             make_dir(&owners, syncer)?;
             create_exact(&owners, format!("{key}\n").as_bytes(), syncer, &name, || ())?;
         }
-        // Of several processes that race for this name, the winner is read back here.
+        // Reads back which of several racing processes has won.
         if owner(root, &name)?.as_deref() == Some(key.as_str()) {
             // Another process may have recorded it and died before its directory sync.
             syncer.sync(&owners)?;
@@ -61,7 +60,7 @@ pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Re
 
 fn owner(root: &Path, name: &str) -> io::Result<Option<String>> {
     let path = root.join(OWNERS).join(name);
-    let read = open::bytes(&path, LARGEST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let read = open::read(&path, MAX_BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     match read {
         Ok(text) if text.ends_with('\n') => Ok(Some(text[..text.len() - 1].to_owned())),
         Ok(_) => Err(io::Error::new(
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_spells_the_hashed_name_of_another_gets_its_own() {
+    fn a_key_that_equals_the_hashed_name_of_another_gets_its_own_file() {
         let root = tempfile::tempdir().unwrap();
         claim_in(&root, &"a:b".parse().unwrap()).unwrap();
         let second = claim_in(&root, &"a_b".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The verbs of a transcript.
+//! The transcripts under one root.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,23 +11,23 @@ use amb_core::limits::{
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::wire::transcript as wire;
 use amb_core::{OfficeError, Timestamp};
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::append::Appender;
 use super::follow::{Follow, follow};
-use super::history::HistorySource;
 use super::{owner, recent};
 use crate::files::durable::make_dir;
-use crate::files::failure::Doing as _;
+use crate::files::failure::IoContext as _;
 use crate::files::syncer::Syncer;
 use crate::files::watch::DirectoryWatch;
 
-/// Transcripts kept open for appending; beyond that, those nobody writes to at the moment are closed.
+/// Transcripts kept open for appending; above this, idle ones are closed.
 const MAX_OPEN: usize = 128;
-/// What failed, before the colon.
+/// Error context of appends.
 const WRITING: &str = "the line was not written";
-/// The same of reading.
+/// Error context of reads.
 pub(super) const READING: &str = "the transcript cannot be read";
 
 /// The transcripts under one root. Clones share their open files.
@@ -39,13 +39,20 @@ pub struct TranscriptStore {
     appenders: Arc<Mutex<HashMap<TranscriptKey, Arc<Appender>>>>,
 }
 
-/// What became of a line.
+/// Result of [`TranscriptStore::append_if_group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// It is on the disk.
+    /// The line is durable.
     Written,
     /// Nothing was written: the chat is not a group.
     Skipped,
+}
+
+/// A source of a chat's history other than the transcript, usually the chat service.
+#[async_trait]
+pub trait HistorySource: Send + Sync {
+    /// Returns the last `limit` lines of the chat, oldest first, each message once.
+    async fn recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>, OfficeError>;
 }
 
 /// A line as nanobot's `get_recent` returns it.
@@ -66,25 +73,23 @@ impl From<Line> for RecentLine {
 }
 
 impl TranscriptStore {
-    /// The transcripts under `root`, which is made (for this user alone) if it is not there.
+    /// Opens the transcripts under `root`, which is created, for this user alone, if missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, OfficeError> {
         let root = root.into();
         let syncer = Arc::new(Syncer::default());
-        make_dir(&root, &syncer).doing("could not make the directory of the transcripts")?;
+        make_dir(&root, &syncer).context("could not make the directory of the transcripts")?;
         Ok(Self { root: Arc::new(root), syncer, watch: Arc::default(), appenders: Arc::default() })
     }
 
-    /// Appends a line. It is on the disk when this returns. A line without a time gets the present one.
-    ///
-    /// Once begun, the line is written even if the caller stops waiting.
+    /// Appends a line, durably. A line without a time gets the current one. It is written even if the caller stops waiting.
     pub async fn append(&self, key: &TranscriptKey, line: Line) -> Result<(), OfficeError> {
         let line = checked(line)?;
         let bytes = wire::write(&line).map_err(OfficeError::internal)?;
         let appender = self.appender(key).await?;
-        appender.append(bytes).await.map_err(|error| io::Error::new(error.kind(), error)).doing(WRITING)
+        appender.append(bytes).await.map_err(|error| io::Error::new(error.kind(), error)).context(WRITING)
     }
 
-    /// Appends a line if the chat is a group; a chat between two is nobody else's business.
+    /// Appends a line if the chat is a group; private chats are not recorded.
     pub async fn append_if_group(
         &self,
         chat_type: &str,
@@ -97,19 +102,19 @@ impl TranscriptStore {
         self.append(key, line).await.map(|()| AppendOutcome::Written)
     }
 
-    /// The last lines, oldest first; at most [`MAX_TRANSCRIPT_LINES`] of them. See the module for what is looked at.
+    /// Returns the last lines, oldest first, at most [`MAX_TRANSCRIPT_LINES`]. See the module for the bounds.
     pub async fn recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>, OfficeError> {
         let (root, key, limit) = (Arc::clone(&self.root), key.clone(), limit.min(MAX_TRANSCRIPT_LINES));
         let read = tokio::task::spawn_blocking(move || recent::recent(&root, &key, limit)).await;
-        read.map_err(OfficeError::internal)?.doing(READING)
+        read.map_err(OfficeError::internal)?.context(READING)
     }
 
-    /// The last lines in the shape that nanobot puts into a prompt.
+    /// Returns the last lines in the shape that nanobot puts into a prompt.
     pub async fn get_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<RecentLine>, OfficeError> {
         Ok(self.recent(key, limit).await?.into_iter().map(RecentLine::from).collect())
     }
 
-    /// The last lines, or, where nothing was written yet, those the fallback has.
+    /// Returns the last lines or, if the transcript is empty, those of the fallback.
     pub async fn recent_or_fallback(
         &self,
         key: &TranscriptKey,
@@ -123,12 +128,12 @@ impl TranscriptStore {
         fallback.recent(key, limit.min(MAX_TRANSCRIPT_LINES)).await
     }
 
-    /// The lines appended from now on, by any process, each once and whole.
+    /// Follows the lines appended from now on, by any process, each once.
     pub async fn follow(&self, key: &TranscriptKey) -> Result<Follow, OfficeError> {
         Ok(self.recent_and_follow(key, 0).await?.1)
     }
 
-    /// The last lines and then all that come after them, with nothing between them lost or repeated.
+    /// Returns the last lines, and follows those after them without a gap or repetition.
     pub async fn recent_and_follow(
         &self,
         key: &TranscriptKey,
@@ -143,7 +148,7 @@ impl TranscriptStore {
         }
         let (root, wanted, syncer) = (Arc::clone(&self.root), key.clone(), Arc::clone(&self.syncer));
         let claimed = tokio::task::spawn_blocking(move || owner::claim(&root, &wanted, &syncer)).await;
-        let path = claimed.map_err(OfficeError::internal)?.doing(WRITING)?;
+        let path = claimed.map_err(OfficeError::internal)?.context(WRITING)?;
         let mut appenders = self.appenders.lock();
         if appenders.len() >= MAX_OPEN {
             appenders.retain(|_, appender| Arc::strong_count(appender) > 1);
@@ -154,7 +159,7 @@ impl TranscriptStore {
     }
 }
 
-/// A line within bounds, with its time.
+/// Checks the bounds of a line, and sets its time.
 fn checked(mut line: Line) -> Result<Line, OfficeError> {
     if line.role.is_empty() || line.role.chars().count() > MAX_KIND_CHARS {
         return Err(OfficeError::invalid(format!("a role has 1 to {MAX_KIND_CHARS} characters: user or assistant")));

@@ -1,13 +1,13 @@
-//! Which of the last lines of a transcript are returned: each message once, in the order of time.
+//! Selects the last lines of a transcript: each message once, ordered by time.
 
 use std::collections::HashMap;
 
 use amb_core::transcript::Line;
 
-/// Lines gathered from the end of a file towards its beginning.
+/// Lines collected from the end of a file backwards.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Last line first. A later copy of a message leaves a hole when the earlier one is found.
+    /// Last line first. A later copy of a message becomes `None` when an earlier one is found.
     lines: Vec<Option<Line>>,
     by_id: HashMap<String, usize>,
     seen: usize,
@@ -15,13 +15,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// How many lines to look at to return `limit`: some more than asked for, so that copies and lines that were
-    /// written out of order are put right when they stand near the edge.
+    /// Returns how many lines to read for `limit` lines: more than requested, so that copies and lines out of order near the
+    /// edge are handled.
     pub(super) fn look_back(limit: usize) -> usize {
         limit.saturating_mul(4).saturating_add(64)
     }
 
-    /// Adds the line before the ones added so far. Of two lines with one message id the earlier stays.
+    /// Adds the line before those added so far. Of two lines with one message id the earlier stays.
     pub(super) fn push(&mut self, line: Line) {
         self.seen += 1;
         let place = self.lines.len();
@@ -35,18 +35,18 @@ impl Window {
         self.lines.push(Some(line));
     }
 
-    /// Whether enough was seen to return `limit` lines.
+    /// Whether enough lines were read to return `limit`.
     pub(super) fn suffices(&self, limit: usize) -> bool {
         self.distinct >= limit && self.seen >= Self::look_back(limit)
     }
 
-    /// The ids in the window, oldest first.
+    /// Returns the message ids, oldest first.
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().rev().flatten().filter_map(|line| line.message_id.as_deref())
     }
 
-    /// The last `limit` lines by time; lines of one time stay in the order of the file. A line without a time stands
-    /// behind the line before it.
+    /// Returns the last `limit` lines by time; lines of the same time keep the order of the file. A line without a time
+    /// follows the line before it.
     pub(super) fn into_recent(self, limit: usize) -> Vec<Line> {
         let mut time = f64::NEG_INFINITY;
         let mut timed: Vec<(f64, Line)> = Vec::with_capacity(self.distinct);

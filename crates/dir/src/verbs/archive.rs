@@ -1,7 +1,7 @@
-//! Old mail out of the way, so that no directory grows without bound.
+//! Archives old mail, so that no directory grows without bound.
 //!
-//! Chipset: mail older than a day, by the stamp in its name, goes to `archive/`. Nanobot: `processed/` is sorted into
-//! monthly folders. Always by a rename that cannot replace anything, and never what a consumer holds at the moment.
+//! Chipset: mail older than a day, by the time in its name, goes to `archive/`. Nanobot: `processed/` is sorted into
+//! monthly folders. Files are renamed without replacing any, and claimed messages stay.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use amb_core::{AgentName, OfficeError, Timestamp};
 use serde::Serialize;
 
 use crate::files::durable;
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::lease;
 use crate::files::message_file;
@@ -20,17 +20,17 @@ use crate::office::{AgentDir, DirOffice};
 use crate::verbs::claim::is_locked;
 use crate::verbs::deliver::month;
 
-/// Idempotency keys are kept this long: a retry comes sooner or never.
-const KEYS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long idempotency keys are kept: no retry comes later.
+const KEY_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What to archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveOptions {
     /// Only mail older than this.
     pub older_than: Duration,
-    /// Leave mail that has not been read (chipset).
+    /// Leave unread mail (chipset).
     pub keep_unread: bool,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
     /// Move at most this many messages of an agent.
     pub most: usize,
@@ -47,20 +47,20 @@ impl Default for ArchiveOptions {
 pub struct ArchiveReport {
     /// Every file that was moved.
     pub moved: Vec<ArchivedFile>,
-    /// Old mail that stays because it has not been read.
+    /// Old mail that stays because it is unread.
     pub kept_unread: u64,
-    /// Old mail that stays because a consumer is at work on it.
+    /// Old mail that stays because a consumer holds it.
     pub kept_claimed: u64,
 }
 
 /// One file that was moved, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArchivedFile {
-    /// Whose mail.
+    /// Whose mail it is.
     pub agent: AgentName,
-    /// Where it was.
+    /// Old path.
     pub from: PathBuf,
-    /// Where it is.
+    /// New path.
     pub to: PathBuf,
 }
 
@@ -85,34 +85,34 @@ pub async fn archive(
     Ok(report)
 }
 
-/// How often [`keep_archiving`] looks for old mail.
-const EVERY: Duration = Duration::from_secs(3600);
-/// How much it moves before it lets others at the disk.
-const AT_ONCE: usize = 1_000;
-/// How long it lets them.
+/// Interval of [`keep_archiving`].
+const INTERVAL: Duration = Duration::from_secs(3600);
+/// Most messages it moves between two pauses.
+const BATCH: usize = 1_000;
+/// Pause between batches, so that others can use the disk.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Archives an agent's old mail now and every hour, for as long as it is polled. Mail that was not read stays: an agent
-/// that comes back after a day still finds it. Only in the chipset layout, whose mailboxes hold mail after it was read.
+/// Archives an agent's old mail now and every hour, for as long as the future is polled. Unread mail stays, so that an
+/// agent that comes back after a day still finds it. Chipset only, whose mailboxes keep mail after it was read.
 pub async fn keep_archiving(office: &DirOffice, agent: &AgentName) {
     if office.layout() != Layout::Chipset {
         return;
     }
-    let options = ArchiveOptions { keep_unread: true, most: AT_ONCE, ..ArchiveOptions::default() };
+    let options = ArchiveOptions { keep_unread: true, most: BATCH, ..ArchiveOptions::default() };
     loop {
         let more = match archive(office, Some(agent), options.clone()).await {
             Ok(report) => {
                 if !report.moved.is_empty() {
                     tracing::info!(%agent, count = report.moved.len(), "archived old mail");
                 }
-                report.moved.len() >= AT_ONCE
+                report.moved.len() >= BATCH
             }
             Err(error) => {
-                tracing::warn!(%agent, %error, "old mail could not be archived; retrying in an hour");
+                tracing::warn!(%agent, %error, "archiving old mail failed; retrying in an hour");
                 false
             }
         };
-        tokio::time::sleep(if more { PAUSE } else { EVERY }).await;
+        tokio::time::sleep(if more { PAUSE } else { INTERVAL }).await;
     }
 }
 
@@ -126,7 +126,7 @@ impl AgentDir {
             Layout::Nanobot => self.archive_processed(options, cutoff, &mut report)?,
         }
         if !options.dry_run {
-            self.forget_old_keys()?;
+            self.remove_old_keys()?;
         }
         Ok(report)
     }
@@ -137,15 +137,16 @@ impl AgentDir {
         cutoff: Timestamp,
         report: &mut ArchiveReport,
     ) -> Result<(), OfficeError> {
-        // Ingested before it is moved, so that the log has it even if it was old when it came.
+        // Ingested before it is moved, so that mail that was old when it arrived is logged too.
         let mut old: Vec<(String, bool)> = {
             let index = self.ingest()?;
-            let time = |name: &str, at: Timestamp| message_file::time_in(Layout::Chipset, name).unwrap_or(at);
+            let time = |name: &str, at: Timestamp| message_file::time_in_name(Layout::Chipset, name).unwrap_or(at);
             let old = index.known.iter().filter(|(name, known)| time(name, known.brief.at) < cutoff);
             old.map(|(name, known)| (name.clone(), known.is_unread())).collect()
         };
         old.sort();
-        let (inbox, away) = (self.shared.paths.inbox(&self.me), self.shared.paths.put_away(&self.me));
+        let paths = &self.shared.paths;
+        let (inbox, archive) = (paths.inbox(&self.me), paths.processed(&self.me));
         for (name, unread) in old {
             if report.moved.len() >= options.most {
                 break;
@@ -153,13 +154,13 @@ impl AgentDir {
             let from = inbox.join(&name);
             if unread && options.keep_unread {
                 report.kept_unread += 1;
-            } else if is_locked(&from) || lease::is_held(&self.shared.paths.state(&self.me).join("leases"), &name) {
+            } else if is_locked(&from) || lease::is_held(&paths.leases(&self.me), &name) {
                 report.kept_claimed += 1;
             } else {
-                self.move_old(options, &from, &away, &name, report)?;
+                self.move_old(options, &from, &archive, &name, report)?;
             }
         }
-        self.sync_moved(options, report, &[&away, &inbox])
+        self.sync_moved(options, report, &[&archive, &inbox])
     }
 
     fn archive_processed(
@@ -168,30 +169,28 @@ impl AgentDir {
         cutoff: Timestamp,
         report: &mut ArchiveReport,
     ) -> Result<(), OfficeError> {
-        let away = self.shared.paths.put_away(&self.me);
-        let Some(entries) = open::if_there(fs_err::read_dir(&away)).doing("could not list the handled mail")? else {
-            return Ok(());
-        };
+        let processed = self.shared.paths.processed(&self.me);
+        let context = "could not list the handled mail";
         let mut folders = HashSet::new();
-        for entry in entries {
+        for entry in open::entries(&processed).context(context)? {
             if report.moved.len() >= options.most {
                 break;
             }
-            let entry = entry.doing("could not list the handled mail")?;
+            let entry = entry.context(context)?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             if !message_file::is_mail(Layout::Nanobot, &name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
-            let changed = || Timestamp::try_from(entry.metadata().ok()?.modified().ok()?).ok();
-            let Some(at) = message_file::time_in(Layout::Nanobot, &name).or_else(changed) else { continue };
+            let modified = || Timestamp::try_from(entry.metadata().ok()?.modified().ok()?).ok();
+            let Some(at) = message_file::time_in_name(Layout::Nanobot, &name).or_else(modified) else { continue };
             if at < cutoff {
-                let folder = away.join(month(at));
+                let folder = processed.join(month(at));
                 self.move_old(options, &entry.path(), &folder, &name, report)?;
                 folders.insert(folder);
             }
         }
         let mut touched: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
-        touched.push(&away);
+        touched.push(&processed);
         self.sync_moved(options, report, &touched)
     }
 
@@ -203,13 +202,13 @@ impl AgentDir {
         name: &str,
         report: &mut ArchiveReport,
     ) -> Result<(), OfficeError> {
-        let doing = "could not archive a message";
+        let context = "could not archive a message";
         let mut to = folder.join(name);
         if !options.dry_run {
-            durable::make_dir(folder, &self.shared.syncer).doing(doing)?;
-            match durable::move_into(from, folder, name, self.shared.paths.suffix()).doing(doing)? {
+            durable::make_dir(folder, &self.shared.syncer).context(context)?;
+            match durable::move_into(from, folder, name, self.shared.paths.layout.suffix()).context(context)? {
                 Some(name) => to = folder.join(name),
-                // Somebody else was faster.
+                // Another process has moved it.
                 None => return Ok(()),
             }
         }
@@ -226,16 +225,16 @@ impl AgentDir {
         if options.dry_run || report.moved.is_empty() {
             return Ok(());
         }
-        touched.iter().try_for_each(|path| self.shared.syncer.sync(path)).doing("could not archive a message")
+        touched.iter().try_for_each(|path| self.shared.syncer.sync(path)).context("could not archive a message")
     }
 
-    fn forget_old_keys(&self) -> Result<(), OfficeError> {
+    fn remove_old_keys(&self) -> Result<(), OfficeError> {
         let Ok(entries) = fs_err::read_dir(self.keys_dir()) else { return Ok(()) };
         for entry in entries.flatten() {
-            let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
+            let age = entry.metadata().ok().and_then(|metadata| open::age(&metadata));
             let is_key = entry.path().extension().is_some_and(|extension| extension == "json");
-            if is_key && age.is_some_and(|age| age > KEYS_KEPT) {
-                durable::remove(&entry.path()).doing("could not forget an old idempotency key")?;
+            if is_key && age.is_some_and(|age| age > KEY_RETENTION) {
+                durable::remove(&entry.path()).context("could not forget an old idempotency key")?;
             }
         }
         Ok(())

@@ -1,8 +1,7 @@
-//! Claiming: one message, one consumer at a time, however many processes poll one mailbox.
+//! Claims messages: one consumer at a time has a message, however many processes poll the mailbox.
 //!
-//! A claim is an advisory lock on the message's file, held by an open file of the consumer's process: when the process
-//! dies, however it dies, the kernel gives the lock back and the message can be claimed again. Where the file system has
-//! no locks, a claim is a lease: a numbered file with a deadline.
+//! A claim is an advisory lock on the message's file. When the consumer's process dies, the kernel releases the lock and
+//! the message can be claimed again. On file systems without locks a claim is a lease: a numbered file with a deadline.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -14,7 +13,7 @@ use amb_core::limits::MAX_CLAIMED;
 use amb_core::mailbox::ClaimRequest;
 use amb_core::{Message, MessageId, OfficeError};
 
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::lease::{self, LeaseFile};
 use crate::files::lock::{FileLock, same_file};
@@ -28,7 +27,7 @@ pub(crate) struct Claims(HashMap<MessageId, Claim>);
 
 #[derive(Debug)]
 struct Claim {
-    /// Where the message lay when it was claimed.
+    /// Path of the message when it was claimed.
     path: PathBuf,
     held: ClaimHold,
 }
@@ -41,7 +40,7 @@ enum ClaimHold {
 }
 
 impl Claims {
-    /// The messages held, with the paths of their files. Forgets those that were handled elsewhere.
+    /// Returns the claimed messages with the paths of their files. Drops claims that no longer hold.
     pub(crate) fn files(&mut self) -> Vec<(MessageId, PathBuf)> {
         self.0.retain(|_, claim| claim.holds());
         self.0.iter().map(|(id, claim)| (id.clone(), claim.path.clone())).collect()
@@ -49,7 +48,7 @@ impl Claims {
 }
 
 impl Claim {
-    /// Whether the message still lies where it was claimed, and the claim still holds.
+    /// Whether the message is still where it was claimed, and the claim has not expired.
     fn holds(&self) -> bool {
         match &self.held {
             ClaimHold::Lock(file) => same_file(file, &self.path),
@@ -59,7 +58,7 @@ impl Claim {
 }
 
 impl AgentDir {
-    /// Takes unread messages that no other consumer holds.
+    /// Claims unread messages that no other consumer holds.
     pub(crate) fn claim(&self, request: &ClaimRequest) -> Result<Vec<Message>, OfficeError> {
         let mut free: Vec<_> = {
             let index = self.ingest()?;
@@ -77,7 +76,7 @@ impl AgentDir {
         if free.is_empty() {
             return Ok(Vec::new());
         }
-        let _turn = self.claiming()?;
+        let _locked = self.lock_claims()?;
         let mut taken = Vec::new();
         for (_, _, name, id) in free {
             if taken.len() >= request.limit {
@@ -86,20 +85,20 @@ impl AgentDir {
             if claims.0.contains_key(&id) {
                 continue;
             }
-            if let Some((claim, message)) = self.take(&name, &id, request.lease)? {
+            if let Some((claim, message)) = self.try_claim(&name, &id, request.lease)? {
                 claims.0.insert(message.id.clone(), claim);
-                taken.push(self.shown(message));
+                taken.push(self.redacted(message));
             }
         }
         Ok(taken)
     }
 
-    /// Held while claims are taken or listed: listing tries each lock, and a claim at the same time must not find it taken.
-    fn claiming(&self) -> Result<FileLock, OfficeError> {
-        FileLock::wait(&self.shared.paths.state(&self.me).join("claims.lock")).doing("could not lock the claims")
+    /// Held while claims are taken or listed: listing tries each lock, which must not make a concurrent claim fail.
+    fn lock_claims(&self) -> Result<FileLock, OfficeError> {
+        FileLock::lock(&self.shared.paths.state(&self.me).join("claims.lock")).context("could not lock the claims")
     }
 
-    /// What consumers of this mailbox, in any process, hold and have not acknowledged.
+    /// Returns the messages that consumers of this mailbox, in any process, have claimed and not acknowledged.
     pub(crate) fn claimed(&self) -> Result<Vec<Message>, OfficeError> {
         let unread: Vec<_> = {
             let index = self.ingest()?;
@@ -110,27 +109,27 @@ impl AgentDir {
             return Ok(Vec::new());
         }
         let paths = &self.shared.paths;
-        let (inbox, leases) = (paths.inbox(&self.me), paths.state(&self.me).join("leases"));
+        let (inbox, leases) = (paths.inbox(&self.me), paths.leases(&self.me));
         let any_lease = leases.exists();
-        let _turn = self.claiming()?;
+        let _locked = self.lock_claims()?;
         let held = |name: &str| is_locked(&inbox.join(name)) || (any_lease && lease::is_held(&leases, name));
         let held = unread.into_iter().filter(|(name, _)| held(name)).take(MAX_CLAIMED);
         let read = |(name, id): (String, MessageId)| {
             let file = open::regular(&inbox.join(&name)).ok()?.into_parts().0;
-            let message_file = message_file::read(paths.layout, &self.me, &file, &mut &file, &name).ok()?;
-            message_file::known_as(message_file.message, &name, &id).map(|message| self.shown(message))
+            let message_file = message_file::read(paths.layout, &self.me, &file, &name).ok()?;
+            message_file::with_known_id(message_file.message, &name, &id).map(|message| self.redacted(message))
         };
-        // One that cannot be read any more was handled, or is dealt with by the next claim.
+        // One that can no longer be read was handled meanwhile, or is corrupt, which the next claim reports.
         Ok(held.filter_map(read).collect())
     }
 
-    /// Takes one message, unless somebody else has it or it is not there any more.
-    fn take(&self, name: &str, id: &MessageId, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
+    /// Claims one message, unless another consumer has it or it is gone.
+    fn try_claim(&self, name: &str, id: &MessageId, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
-        let doing = "could not claim a message";
-        // For reading alone: closing a file that was open for writing is a hint to everybody who waits at this mailbox.
-        let Some(file) = open::if_there(open::regular(&path)).doing(doing)? else { return Ok(None) };
+        let context = "could not claim a message";
+        // Read-only: closing a file that was open for writing would wake every process that watches this mailbox.
+        let Some(file) = open::if_exists(open::regular(&path)).context(context)? else { return Ok(None) };
         let mut file = file.into_parts().0;
         let is_locked = match self.shared.options.claims {
             ClaimBy::Lease => false,
@@ -139,29 +138,28 @@ impl AgentDir {
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => false,
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(TryLockError::Error(error)) => return Err(error).doing(doing),
+                Err(TryLockError::Error(error)) => return Err(error).context(context),
             },
         };
         let mut leased = None;
         if !is_locked {
-            let directory = paths.state(&self.me).join("leases");
-            leased = LeaseFile::take(&directory, name, lease, &self.shared.syncer).doing(doing)?;
+            leased = LeaseFile::take(&paths.leases(&self.me), name, lease, &self.shared.syncer).context(context)?;
             if leased.is_none() {
                 return Ok(None);
             }
         }
-        // It may have been handled, or rewritten, between the listing and the lock.
+        // It may have been handled or rewritten between the listing and the lock.
         if !same_file(&file, &path) {
             return Ok(None);
         }
-        let message_file = match message_file::read(paths.layout, &self.me, &file, &mut &file, name) {
+        let message_file = match message_file::read(paths.layout, &self.me, &file, name) {
             Ok(message_file) if paths.layout == Layout::Chipset && message_file.read => return Ok(None),
             Ok(mut message_file) => {
-                self.shared.name_task(&self.me, &mut message_file.message, name)?;
+                self.shared.set_known_task_id(&self.me, &mut message_file.message, name)?;
                 message_file
             }
             Err(bad) => {
-                tracing::warn!(file = %path.display(), %bad, "a message that was noticed before cannot be read now");
+                tracing::warn!(file = %path.display(), %bad, "a message in the log cannot be read now");
                 return Ok(None);
             }
         };
@@ -169,21 +167,21 @@ impl AgentDir {
             Some(lease) => ClaimHold::Lease(lease),
             None => ClaimHold::Lock(file),
         };
-        Ok(message_file::known_as(message_file.message, name, id).map(|message| (Claim { path, held }, message)))
+        Ok(message_file::with_known_id(message_file.message, name, id).map(|message| (Claim { path, held }, message)))
     }
 
-    /// Lengthens the claims that would run out; those by the kernel's lock do not.
+    /// Extends the claims that are leases; locks do not expire.
     pub(crate) fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<(), OfficeError> {
         let mut claims = self.claims.lock();
         for id in ids {
             if let Some(Claim { held: ClaimHold::Lease(held), .. }) = claims.0.get_mut(id) {
-                held.renew(lease).doing("could not keep a claim")?;
+                held.renew(lease).context("could not keep a claim")?;
             }
         }
         Ok(())
     }
 
-    /// Ends claims; their locks end with their files.
+    /// Releases claims; closing a file releases its lock.
     pub(crate) fn release(&self, ids: &[MessageId]) {
         let mut claims = self.claims.lock();
         for id in ids {
@@ -192,7 +190,7 @@ impl AgentDir {
     }
 }
 
-/// Locks the file; some network file systems lock only what is open for writing, so it is opened so there.
+/// Locks the file. Some network file systems lock only files that are open for writing, so it is reopened for those.
 fn lock_for_reading_or_writing(file: &mut File, path: &Path) -> Result<(), TryLockError> {
     match file.try_lock() {
         Err(TryLockError::Error(error)) if error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => {

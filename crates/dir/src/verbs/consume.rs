@@ -1,4 +1,4 @@
-//! A mailbox as a consumer's loop uses it: waiting for mail to claim, and mail by the names of its files.
+//! Verbs for a consumer's loop: waiting for mail to claim, and mail by its file names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,26 +15,27 @@ use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::files::open;
 use crate::office::{AgentDir, DirMailbox};
+use crate::verbs::events::any_changed;
 
-/// The pause before the first repeated look for mail that could not be claimed; it doubles up to the poll interval.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// First pause before mail that could not be claimed is tried again; it doubles up to the poll interval.
+const FIRST_RECHECK: Duration = Duration::from_millis(2);
 
-/// A message that this mailbox holds.
+/// A message that this mailbox has claimed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldMail {
-    /// The name of its file in the mailbox.
+    /// Its file name in the mailbox.
     pub file_name: String,
     /// The message.
     pub message: Message,
-    /// The fields of its file, those that we do not know too. What the office decides about (id, sender, times, hops,
-    /// callback) is as in [`HeldMail::message`], and there even where the file has no such field.
+    /// The fields of its file, unknown ones included. Fields that the office decides about (id, sender, times, hops,
+    /// callback) are as in [`HeldMail::message`], even where the file lacks them.
     pub fields: Object,
 }
 
 impl DirMailbox {
-    /// Claims mail like [`Mailbox::claim`]; where there is none it waits for some, up to `wait` or until `stop` ends.
+    /// Claims mail like [`Mailbox::claim`]; if there is none, waits for some, up to `wait` or until `stop` completes.
     ///
-    /// A claim that was begun is finished, so when `stop` ends at the same moment the answer may have mail in it.
+    /// A claim in progress is finished, so the result may contain mail even if `stop` completes meanwhile.
     pub async fn claim_or_wait(
         &self,
         request: ClaimRequest,
@@ -44,11 +45,10 @@ impl DirMailbox {
         let give_up = Instant::now().checked_add(wait);
         let poll_interval = self.agent_dir.shared.options.poll_interval;
         let mut stop = std::pin::pin!(stop);
-        let mut backoff = Backoff::new(LOOK_AGAIN, poll_interval);
+        let mut backoff = Backoff::new(FIRST_RECHECK, poll_interval);
         loop {
-            // Subscribed before looking, so that what comes in between is not missed.
+            // Subscribed before the claim, so that mail that arrives in between is not missed.
             let mut changes = self.changes().await?;
-            changes.iter_mut().for_each(|change| change.mark_unchanged());
             let claimed = self.claim(request.clone()).await?;
             if !claimed.is_empty() {
                 return Ok(claimed);
@@ -57,14 +57,14 @@ impl DirMailbox {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Vec::new());
             }
-            // A claim that another process gave back or took along when it died is announced by nothing, nor is the moment
-            // when a sender lets go of the message that it has just announced.
-            let again = backoff.pause();
-            let pause = left.map_or(again, |left| left.min(again));
+            // No event tells when another process releases a claim or dies, nor when a sender releases the lock on the message
+            // that it has just delivered.
+            let recheck = backoff.pause();
+            let pause = left.map_or(recheck, |left| left.min(recheck));
             tokio::select! {
                 () = &mut stop => return Ok(Vec::new()),
-                is_change = self.arrival(&mut changes, pause) => {
-                    if is_change {
+                changed = tokio::time::timeout(pause, any_changed(&mut changes)) => {
+                    if changed.is_ok() {
                         backoff.reset();
                     }
                 }
@@ -72,27 +72,27 @@ impl DirMailbox {
         }
     }
 
-    /// Sends like [`Mailbox::send`], but with no more hops than `within` says and never to anybody in its trace, unless as an
-    /// answer: for programs that count hops themselves.
+    /// Sends like [`Mailbox::send`], with at most the hops in `within`, and to no agent in its trace except as a reply: for
+    /// programs that count hops themselves.
     pub async fn send_within(&self, draft: Draft, within: Hop) -> Result<Sent, OfficeError> {
         self.run(move |agent_dir| agent_dir.send_within(draft, &within)).await
     }
 
-    /// Claims what is unread and free, and returns everything that this mailbox holds then, oldest first; `limit` messages at
-    /// most, and never more than [`MAX_CLAIMED`]. What is not acknowledged is returned again the next time.
+    /// Claims unread mail and returns everything that this mailbox has claimed, oldest first, at most `limit` messages and
+    /// never more than [`MAX_CLAIMED`]. Mail that is not acknowledged is returned again the next time.
     pub async fn hold(&self, limit: usize) -> Result<Vec<HeldMail>, OfficeError> {
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
+            agent_dir.check_local()?;
             agent_dir.hold(limit.min(MAX_CLAIMED))
         })
         .await
     }
 
-    /// Acknowledges the unread message in a file of the mailbox. `false` if there is none of this name.
+    /// Acknowledges an unread message by its file name. Returns `false` if there is none of this name.
     pub async fn ack_file(&self, file_name: &str) -> Result<bool, OfficeError> {
         let file_name = file_name.to_owned();
         self.run(move |agent_dir| {
-            agent_dir.check_lives_here()?;
+            agent_dir.check_local()?;
             let id = agent_dir.ingest()?.known.get(&file_name).map(|known| known.brief.id.clone());
             id.map_or(Ok(false), |id| Ok(agent_dir.ack(&[id])? > 0))
         })
@@ -110,12 +110,12 @@ impl AgentDir {
         let mut mail = Vec::new();
         for (id, path) in self.held_files()? {
             let Some(file_name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
-            // Handled by another process that did not ask for the claim: it is gone, and that is no failure.
+            // Handled by another process that ignores claims: not an error.
             let Ok(message_file) = message_file::open(paths.layout, &self.me, &path, &file_name) else { continue };
             let mut message = message_file.message;
-            self.shared.name_task(&self.me, &mut message, &file_name)?;
-            let Some(message) = message_file::known_as(message, &file_name, &id) else { continue };
-            let message = self.shown(message);
+            self.shared.set_known_task_id(&self.me, &mut message, &file_name)?;
+            let Some(message) = message_file::with_known_id(message, &file_name, &id) else { continue };
+            let message = self.redacted(message);
             let fields = fields_of(paths.layout, &path, &message)?;
             mail.push(HeldMail { file_name, message, fields });
         }
@@ -131,11 +131,11 @@ impl AgentDir {
     }
 }
 
-/// The fields of a message's file, with what the office says about it over them.
+/// Returns the fields of a message's file, overridden by those that the office decides about.
 fn fields_of(layout: Layout, path: &Path, message: &Message) -> Result<Object, OfficeError> {
     let mut fields = match layout {
         Layout::Nanobot => {
-            open::bytes(path, message_file::LARGEST).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            open::read(path, message_file::MAX_BYTES).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
         }
         Layout::Chipset => None,
     }
@@ -162,19 +162,18 @@ mod tests {
         DirOffice::open(root, DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() }).unwrap()
     }
 
-    /// How many hints a mailbox has had. The kernel hands events out in their order, so those of another directory that is
-    /// watched by the same queue say that all earlier ones were counted.
+    /// Returns how many hints a mailbox has had. The kernel delivers events in order, so an event of another directory in the
+    /// same queue shows that all earlier ones were counted.
     async fn hints(mailbox: &DirMailbox) -> u64 {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut last = mailbox.agent_dir.shared.watch.directory(elsewhere.path()).unwrap();
-        last.mark_unchanged();
         fs_err::write(elsewhere.path().join("last"), "").unwrap();
         tokio::time::timeout(Duration::from_secs(60), last.changed()).await.unwrap().unwrap();
         mailbox.changes().await.unwrap().iter().map(|change| *change.borrow()).sum()
     }
 
     #[tokio::test]
-    async fn mail_that_somebody_held_for_a_moment_is_found_long_before_the_next_poll() {
+    async fn mail_whose_claim_is_released_is_found_long_before_the_next_poll() {
         let dir = tempfile::tempdir().unwrap();
         let slow = DirOptions {
             layout: Some(Layout::Nanobot),
@@ -189,25 +188,25 @@ mod tests {
         let never = std::future::pending();
         let waiting = waiter.claim_or_wait(ClaimRequest::default(), Duration::from_secs(60), never);
         let mut waiting = std::pin::pin!(waiting);
-        // It has looked, in vain, before the claim is given back.
+        // It has tried in vain before the claim is released.
         assert!(tokio::time::timeout(Duration::from_millis(100), &mut waiting).await.is_err());
         holder.release(&[held]).await.unwrap();
         assert_eq!(waiting.await.unwrap().len(), 1);
     }
 
     #[tokio::test]
-    async fn a_consumer_that_waits_beside_another_is_not_woken_by_its_own_look() {
+    async fn a_waiting_consumer_is_not_woken_by_its_own_claim_attempts() {
         let dir = tempfile::tempdir().unwrap();
         let (holder, waiter) = (office(dir.path()).mailbox(name("ben")), office(dir.path()).mailbox(name("ben")));
         holder.register(Card::default()).await.unwrap();
         holder.send(Draft::text(name("ben"), "Plan", "hello")).await.unwrap();
         assert_eq!(holder.claim(ClaimRequest::default()).await.unwrap().len(), 1);
-        assert!(waiter.claim(ClaimRequest::default()).await.unwrap().is_empty(), "the first look enters what it sees");
+        assert!(waiter.claim(ClaimRequest::default()).await.unwrap().is_empty(), "the first ingest logs the message");
         hints(&waiter).await;
         let before = hints(&waiter).await;
         for _ in 0..5 {
             assert!(waiter.claim(ClaimRequest::default()).await.unwrap().is_empty());
         }
-        assert_eq!(hints(&waiter).await - before, 0, "a look that finds nothing new wakes nobody");
+        assert_eq!(hints(&waiter).await - before, 0, "an ingest that finds nothing new wakes nobody");
     }
 }

@@ -1,7 +1,7 @@
-//! The log as events, from a cursor on.
+//! Events of the log from a cursor on.
 //!
-//! A cursor is a position in the agent's log, in bytes. Before one is returned, the log up to it is made durable: otherwise a
-//! power cut could shorten the log, and the reader would miss what is later logged at the same positions.
+//! A cursor is a byte position in the agent's log. Before one is returned, the log is synced up to it: otherwise a power
+//! cut could truncate the log, and the reader would miss what is later logged at the same positions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,65 +12,63 @@ use amb_core::{OfficeError, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::log::LogLine;
 use crate::office::{AgentDir, DirMailbox};
 
-/// How much of the log is read at once.
+/// Bytes of the log read at once.
 const CHUNK: u64 = 1 << 20;
 
 /// A page of events.
 struct LogPage {
     events: Vec<Entry>,
-    /// Where to go on.
+    /// Position to continue at.
     end: u64,
-    /// When the next deadline of a task passes.
+    /// The next deadline of an open task.
     next_deadline: Option<Timestamp>,
 }
 
 impl AgentDir {
-    /// The present end of the log, after ingesting all mail.
+    /// Returns the end of the log, after ingesting all mail.
     fn end_of_log(&self) -> Result<u64, OfficeError> {
-        self.note_overdue()?;
-        self.enter_all()?;
-        let (_, end) = self.shared.log(&self.me).measure().doing("could not read the log")?;
-        self.make_durable(end)?;
+        self.log_overdue_tasks()?;
+        self.ingest_all()?;
+        let (_, end) = self.shared.log(&self.me).measure().context("could not read the log")?;
+        self.sync_log_to(end)?;
         Ok(end)
     }
 
-    /// Ingests mail, and fails where it cannot be logged: a reader that waits for entries must get that error.
-    fn enter_all(&self) -> Result<(), OfficeError> {
-        match &self.ingest()?.not_entered {
+    /// Ingests mail, and fails if some cannot be logged: a reader that waits for entries must get that error.
+    fn ingest_all(&self) -> Result<(), OfficeError> {
+        match &self.ingest()?.unlogged {
             None => Ok(()),
             Some(why) => Err(OfficeError::unavailable(why.clone())),
         }
     }
 
-    fn make_durable(&self, end: u64) -> Result<(), OfficeError> {
+    fn sync_log_to(&self, end: u64) -> Result<(), OfficeError> {
         let mut index = self.index.lock();
         if end > index.synced_to {
-            self.shared.log(&self.me).sync().doing("could not make the log durable")?;
+            self.shared.log(&self.me).sync().context("could not make the log durable")?;
             index.synced_to = end;
         }
         Ok(())
     }
 
-    /// What happened after this position.
-    fn look(&self, since: u64) -> Result<LogPage, OfficeError> {
-        let next_deadline = self.note_overdue()?;
-        self.enter_all()?;
+    /// Returns the events after this position.
+    fn read_page(&self, since: u64) -> Result<LogPage, OfficeError> {
+        let next_deadline = self.log_overdue_tasks()?;
+        self.ingest_all()?;
         let log = self.shared.log(&self.me);
-        let doing = "could not read the log";
-        let (_, len) = log.measure().doing(doing)?;
-        if since > len || !log.is_boundary(since).doing(doing)? {
-            return Err(OfficeError::invalid(
-                "`since` is not a cursor of this office; leave it out to start at the end",
-            ));
+        let context = "could not read the log";
+        let (_, len) = log.measure().context(context)?;
+        if since > len || !log.is_boundary(since).context(context)? {
+            return Err(bad_cursor());
         }
         let mut events = Vec::new();
         let mut end = since;
         while events.is_empty() {
-            let (lines, next) = log.read(end, CHUNK).doing(doing)?;
+            let (lines, next) = log.read(end, CHUNK).context(context)?;
             if next == end {
                 break;
             }
@@ -85,17 +83,17 @@ impl AgentDir {
             }
         }
         if !events.is_empty() {
-            self.make_durable(end)?;
+            self.sync_log_to(end)?;
         }
         Ok(LogPage { events, end, next_deadline })
     }
 
-    /// The event that a line tells of, if it tells of one.
+    /// Returns the event of a line, if it has one.
     fn event(&self, line: LogLine) -> Result<Option<Event>, OfficeError> {
         Ok(match line {
             LogLine::In { f, brief, read: false, withheld: None, .. } => {
                 self.shared.load(&self.me, &f, &brief.id)?.map(|found| {
-                    Event::NewMessage(NewMessage::of(&self.shown(found.message), brief.session, brief.subject))
+                    Event::NewMessage(NewMessage::of(&self.redacted(found.message), brief.session, brief.subject))
                 })
             }
             LogLine::Receipt { id, receipt } => Some(Event::Receipt { message_id: id, receipt }),
@@ -104,66 +102,64 @@ impl AgentDir {
         })
     }
 
-    /// Receivers that change when mail arrives or the log grows.
-    fn watch(&self) -> Result<Vec<watch::Receiver<u64>>, OfficeError> {
+    /// Returns receivers that change when mail arrives or the log grows.
+    fn watch(&self) -> Vec<watch::Receiver<u64>> {
         let paths = &self.shared.paths;
-        // What is not there yet is not made: the name may be misspelt. The nearest that is there changes when it is made.
+        // Missing directories are not created, since the name may be misspelt: the nearest ancestor is watched instead.
         let nearest = |path: PathBuf| {
-            let mut here = path.ancestors().take_while(|path| path.starts_with(&paths.root));
-            here.find(|path| path.is_dir()).map(Path::to_owned)
+            let mut inside = path.ancestors().take_while(|path| path.starts_with(&paths.root));
+            inside.find(|path| path.is_dir()).map(Path::to_owned)
         };
         let directories = [nearest(paths.inbox(&self.me)), nearest(paths.state(&self.me))];
-        Ok(directories.iter().flatten().filter_map(|path| self.shared.watch.directory(path)).collect())
+        directories.iter().flatten().filter_map(|path| self.shared.watch.directory(path)).collect()
     }
 }
 
 impl DirMailbox {
-    pub(crate) async fn log_after(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage, OfficeError> {
+    pub(crate) async fn events_after(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage, OfficeError> {
         let Some(since) = since else {
             let end = self.run(|agent_dir| agent_dir.end_of_log()).await?;
             return Ok(EventPage { events: Vec::new(), cursor: end.into() });
         };
-        let bad = || OfficeError::invalid("`since` is not a cursor of this office; leave it out to start at the end");
-        let mut from = since.as_number().ok_or_else(bad)?;
+        let mut from = since.as_number().ok_or_else(bad_cursor)?;
         let give_up = Instant::now() + wait;
         loop {
-            // Subscribed before looking, so that what comes in between is not missed.
+            // Subscribed before the read, so that what arrives in between is not missed.
             let mut changes = match wait.is_zero() {
                 true => Vec::new(),
-                false => self.run(|agent_dir| agent_dir.watch()).await?,
+                false => self.changes().await?,
             };
-            changes.iter_mut().for_each(|change| change.mark_unchanged());
-            let look = self.run(move |agent_dir| agent_dir.look(from)).await?;
-            if let Some(last) = look.events.last() {
-                return Ok(EventPage { cursor: last.cursor.clone(), events: look.events });
+            let page = self.run(move |agent_dir| agent_dir.read_page(from)).await?;
+            if let Some(last) = page.events.last() {
+                return Ok(EventPage { cursor: last.cursor.clone(), events: page.events });
             }
-            from = look.end;
+            from = page.end;
             if Instant::now() >= give_up {
                 return Ok(EventPage { events: Vec::new(), cursor: since });
             }
             let mut until = give_up.min(Instant::now() + self.agent_dir.shared.options.poll_interval);
-            if let Some(deadline) = look.next_deadline {
+            if let Some(deadline) = page.next_deadline {
                 let left = deadline.duration_since(self.agent_dir.shared.now());
-                // A little later than the deadline: at its last moment the task is still in time.
+                // Just after the deadline: at the deadline itself the task is not overdue yet.
                 let left = Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1);
                 until = until.min(Instant::now() + left);
             }
-            let _look_again = tokio::time::timeout_at(until, any(&mut changes)).await;
+            let _changed_or_timeout = tokio::time::timeout_at(until, any_changed(&mut changes)).await;
         }
     }
 
-    /// Waits until mail arrives or the log grows, or until `timeout`; whichever comes first. Returns whether it was a change.
-    pub(crate) async fn arrival(&self, changes: &mut [watch::Receiver<u64>], timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, any(changes)).await.is_ok()
-    }
-
+    /// Subscribes to arriving mail and the growth of the log.
     pub(crate) async fn changes(&self) -> Result<Vec<watch::Receiver<u64>>, OfficeError> {
-        self.run(|agent_dir| agent_dir.watch()).await
+        self.run(|agent_dir| Ok(agent_dir.watch())).await
     }
 }
 
-/// Waits for the first of them to change; for ever if there are none.
-async fn any(changes: &mut [watch::Receiver<u64>]) {
+fn bad_cursor() -> OfficeError {
+    OfficeError::invalid("`since` is not a cursor of this office; leave it out to start at the end")
+}
+
+/// Waits until one of them changes; forever if there are none.
+pub(crate) async fn any_changed(changes: &mut [watch::Receiver<u64>]) {
     let mut waiting: Vec<_> = changes.iter_mut().map(|change| Box::pin(change.changed())).collect();
     std::future::poll_fn(|context| {
         for change in &mut waiting {

@@ -1,4 +1,4 @@
-//! Finding one message of the agent's, in its own mailbox or, if it sent it, in the recipient's.
+//! Finds one message of an agent, in its own mailbox or, if it sent it, in the recipient's.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,7 +6,7 @@ use amb_core::doc::MessageWithReceipts;
 use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
 use serde::Serialize;
 
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
@@ -18,63 +18,59 @@ use crate::verbs::tasks::Pointer;
 #[derive(Debug, Clone)]
 pub(crate) struct FoundMessage {
     pub(crate) message: Message,
-    /// Whether its recipient has handled it, and when.
+    /// When its recipient read it.
     pub(crate) read_at: Option<Timestamp>,
 }
 
 impl OfficeState {
-    /// The last line of an agent's log that contains this id and satisfies the test.
+    /// Returns the last line of an agent's log that contains this id and satisfies the test.
     pub(crate) fn last_line(
         &self,
         agent: &AgentName,
         id: &impl Serialize,
         wanted: impl Fn(&LogLine) -> bool,
     ) -> Result<Option<LogLine>, OfficeError> {
-        // As it stands in the line, escapes included.
+        // As JSON, with the escapes that the line has.
         let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        self.log(agent).find_last(&text, wanted).doing("could not read the log")
+        self.log(agent).find_last(&text, wanted).context("could not read the log")
     }
 
-    /// The message of this id, which arrived under this name in an agent's mailbox, wherever it lies now.
+    /// Loads a message by id and by the file name under which it arrived, wherever its file is now.
     pub(crate) fn load(
         &self,
         owner: &AgentName,
         file: &str,
         id: &MessageId,
     ) -> Result<Option<FoundMessage>, OfficeError> {
-        let places = self.places(owner, file)?;
-        if let Some(found) = places.iter().find_map(|place| self.open_at(owner, place, file, id)) {
-            return Ok(Some(found));
-        }
-        let renamed = self.renamed(owner, file);
-        Ok(renamed.iter().find_map(|place| self.open_at(owner, place, file, id)))
+        let open = |locations: Vec<FileLocation>| locations.iter().find_map(|at| self.open_at(owner, at, file, id));
+        Ok(open(self.locations(owner, file)?).or_else(|| open(self.renamed_locations(owner, file))))
     }
 
-    /// The message at this place, if it is the one.
-    fn open_at(&self, owner: &AgentName, place: &FileLocation, file: &str, id: &MessageId) -> Option<FoundMessage> {
+    /// Reads the message at this location, if it has this id.
+    fn open_at(&self, owner: &AgentName, location: &FileLocation, file: &str, id: &MessageId) -> Option<FoundMessage> {
         let layout = self.paths.layout;
-        let message_file = match message_file::open(layout, owner, &place.path, file) {
+        let message_file = match message_file::open(layout, owner, &location.path, file) {
             Ok(message_file) => message_file,
             Err(gone) if gone.is_gone() => return None,
             Err(bad) => {
-                tracing::warn!(file = %place.path.display(), %bad, "a message that was noticed before cannot be read now");
+                tracing::warn!(file = %location.path.display(), %bad, "a message in the log cannot be read now");
                 return None;
             }
         };
-        let mut message = message_file::known_as(message_file.message, file, id)?;
-        if let Err(error) = self.name_task(owner, &mut message, file) {
-            tracing::warn!(%error, %id, "the record of a message's task cannot be read now");
+        let mut message = message_file::with_known_id(message_file.message, file, id)?;
+        if let Err(error) = self.set_known_task_id(owner, &mut message, file) {
+            tracing::warn!(%error, %id, "reading the task record of a message failed");
         }
         let read = match layout {
-            Layout::Nanobot => !place.in_inbox,
+            Layout::Nanobot => !location.in_inbox,
             Layout::Chipset => message_file.read,
         };
-        // Moving a file changes its inode; marking it makes a new one. Either is the moment of reading.
+        // Moving a file changes its ctime, and marking it creates a new file: the ctime is when it was read.
         let changed = || {
-            let about = fs_err::metadata(&place.path).ok()?;
-            Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
+            let metadata = fs_err::metadata(&location.path).ok()?;
+            Timestamp::new(metadata.ctime(), i32::try_from(metadata.ctime_nsec()).ok()?).ok()
         };
-        // What the office rejected was put away and never shown.
+        // A task that the office rejected was never shown.
         let read = read && !message_file::is_rejected(&message);
         let read_at = read.then(|| changed().unwrap_or(message.sent_at));
         Some(FoundMessage { message, read_at })
@@ -82,20 +78,17 @@ impl OfficeState {
 }
 
 impl AgentDir {
-    /// A message that came to the agent or that it sent.
+    /// Returns a message that the agent received or sent.
     pub(crate) fn find(&self, id: &MessageId) -> Result<FoundMessage, OfficeError> {
-        let nobody = || OfficeError::not_found(format!("no message {id} of yours"));
-        let line = self.line_of(id)?.ok_or_else(nobody)?;
-        let (owner, file) = match &line {
-            LogLine::In { f, .. } => (&self.me, f),
-            LogLine::Out { f, brief } => (&brief.peer, f),
-            _ => return Err(nobody()),
+        let found = match self.log_line_of(id)?.and_then(|line| line.into_message(&self.me)) {
+            Some((_, mailbox, file)) => self.shared.load(&mailbox, &file, id)?,
+            None => None,
         };
-        self.shared.load(owner, file, id)?.ok_or_else(nobody)
+        found.ok_or_else(|| OfficeError::not_found(format!("no message {id} of yours")))
     }
 
-    /// The line with which this message came or went.
-    pub(crate) fn line_of(&self, id: &MessageId) -> Result<Option<LogLine>, OfficeError> {
+    /// Returns the log line of a message that was received or sent.
+    pub(crate) fn log_line_of(&self, id: &MessageId) -> Result<Option<LogLine>, OfficeError> {
         let index = self.ingest_mail()?;
         if let Some((file, known)) = index.by_id(id) {
             let (f, brief) = (file.clone(), known.brief.clone());
@@ -103,24 +96,19 @@ impl AgentDir {
             return Ok(Some(line).filter(|_| known.withheld.is_none()));
         }
         drop(index);
-        let wanted = |line: &LogLine| match line {
-            LogLine::In { brief, withheld, .. } => brief.id == *id && withheld.is_none(),
-            LogLine::Out { brief, .. } => brief.id == *id,
-            _ => false,
-        };
-        self.shared.last_line(&self.me, id, wanted)
+        self.shared.last_line(&self.me, id, |line| line.brief().is_some_and(|brief| brief.id == *id))
     }
 
-    /// One message with its receipts.
+    /// Returns one message with its receipts.
     pub(crate) fn message(&self, id: &MessageId) -> Result<MessageWithReceipts, OfficeError> {
-        self.shared.finish_begun();
+        self.shared.recover_journal();
         let FoundMessage { message, read_at } = self.find(id)?;
         let receipt = Receipt::of(message.to.clone(), message.sent_at, read_at, read_at);
-        Ok(MessageWithReceipts { message: self.shown(message), receipts: vec![receipt] })
+        Ok(MessageWithReceipts { message: self.redacted(message), receipts: vec![receipt] })
     }
 
-    /// The message as this agent may see it: a callback only if this agent set it.
-    pub(crate) fn shown(&self, mut message: Message) -> Message {
+    /// Returns the message as this agent may see it: with a callback only if this agent set it.
+    pub(crate) fn redacted(&self, mut message: Message) -> Message {
         if message.kind == Kind::TaskUpdate {
             let pointer = self.pointer_of(&message);
             if let (Some(task), Some(pointer)) = (&mut message.task, &pointer) {
@@ -133,12 +121,12 @@ impl AgentDir {
         message
     }
 
-    /// The pointer to the task that this agent gave and that a message is an update of. It has the callback that this agent
-    /// set. What the message says of it counts for nothing: it has been in others' hands.
+    /// Returns the pointer to the task of an update to this agent. It has the callback that this agent set; the one in the
+    /// message is not trusted.
     fn pointer_of(&self, update: &Message) -> Option<Pointer> {
         if update.to != self.me {
             return None;
         }
-        self.shared.pointer_for(update).ok()?
+        self.shared.pointer_for_update(update).ok()?
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a session: both sides' messages, newest first, each once.
+//! Reads a session: the messages of both sides, newest first, each once.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use amb_core::limits::MAX_HISTORY;
 use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, OfficeError, SessionId};
 
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::log::index::IndexedMessage;
 use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::AgentDir;
@@ -18,8 +18,8 @@ impl AgentDir {
         if page.limit == 0 || page.limit > MAX_HISTORY {
             return Err(OfficeError::invalid(format!("limit is 1 to {MAX_HISTORY}, not {}", page.limit)));
         }
-        let shown_only = self.not_entered(session)?;
-        let mut entries = self.session_entries(session, shown_only)?;
+        let unlogged = self.unlogged(session)?;
+        let mut entries = self.session_entries(session, unlogged)?;
         let Some((first, _, _)) = entries.first() else {
             return Err(OfficeError::not_found(format!("no session {session} of yours; `amb inbox` lists them")));
         };
@@ -30,28 +30,28 @@ impl AgentDir {
             entries.drain(..=at);
         }
         let mut found = Vec::new();
-        let mut came = Vec::new();
+        let mut unread = Vec::new();
         for (brief, mailbox, file) in entries {
             if found.len() == page.limit as usize {
                 break;
             }
-            // What another program has removed is left out.
-            let Some(there) = self.shared.load(&mailbox, &file, &brief.id)? else { continue };
-            let mine = mailbox == self.me;
-            if mine && there.read_at.is_none() {
-                came.push(brief.id.clone());
+            // Messages that another program has deleted are left out.
+            let Some(loaded) = self.shared.load(&mailbox, &file, &brief.id)? else { continue };
+            let received = mailbox == self.me;
+            if received && loaded.read_at.is_none() {
+                unread.push(brief.id.clone());
             }
-            found.push((self.shown(there.message), mine || there.read_at.is_some()));
+            found.push((self.redacted(loaded.message), received || loaded.read_at.is_some()));
         }
-        if !came.is_empty() {
-            self.ack(&came)?;
+        if !unread.is_empty() {
+            self.ack(&unread)?;
         }
         let messages = found.iter().map(|(message, read)| MessageView::of(message, *read)).collect();
         Ok(History { session_id: session.clone(), subject, messages })
     }
 
-    /// Mail of a session that could not be logged, as on a full disk: it can be read all the same.
-    fn not_entered(&self, session: &SessionId) -> Result<Vec<PositionedLine>, OfficeError> {
+    /// Returns mail of a session that could not be logged, as on a full disk.
+    fn unlogged(&self, session: &SessionId) -> Result<Vec<PositionedLine>, OfficeError> {
         let index = self.ingest()?;
         let known = index.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
         let line = |(f, known): (&String, &IndexedMessage)| LogLine::In {
@@ -64,37 +64,30 @@ impl AgentDir {
         Ok(known.map(|known| PositionedLine { end: 0, line: line(known) }).collect())
     }
 
-    /// Everything in a session, newest first: metadata, recipient's mailbox, and file there.
+    /// Returns all messages of a session, newest first: metadata, recipient's mailbox, and file there.
     fn session_entries(
         &self,
         session: &SessionId,
-        not_entered: Vec<PositionedLine>,
+        unlogged: Vec<PositionedLine>,
     ) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
         let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
-        let doing = "could not read the log";
-        let mut lines = self.shared.log(&self.me).find(&[&text]).doing(doing)?;
-        lines.extend(not_entered);
+        let context = "could not read the log";
+        let mut lines = self.shared.log(&self.me).find(&[&text]).context(context)?;
+        lines.extend(unlogged);
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         let mut peers = HashSet::new();
-        // The last line about a message counts: a name that turned out to be taken is in a line before it.
+        // The last line about a message counts: earlier ones may have a file name that turned out to be taken.
         for PositionedLine { line, .. } in lines.into_iter().rev() {
-            let (brief, mailbox, file) = match line {
-                LogLine::In { f, brief, withheld: None, .. } => (brief, self.me.clone(), f),
-                LogLine::Out { f, brief } => {
-                    let peer = brief.peer.clone();
-                    (brief, peer, f)
-                }
-                _ => continue,
-            };
+            let Some((brief, mailbox, file)) = line.into_message(&self.me) else { continue };
             if brief.session == *session && seen.insert((mailbox.clone(), brief.id.clone())) {
                 peers.insert(brief.peer.clone());
                 entries.push((brief, mailbox, file));
             }
         }
-        // What the agent sent by other programs is in the log of whoever received it.
+        // Messages that the agent sent by other programs are only in the recipients' logs.
         for peer in peers.into_iter().filter(|peer| *peer != self.me) {
-            for PositionedLine { line, .. } in self.shared.log(&peer).find(&[&text]).doing(doing)? {
+            for PositionedLine { line, .. } in self.shared.log(&peer).find(&[&text]).context(context)? {
                 if let LogLine::In { f, brief, withheld: None, .. } = line
                     && brief.peer == self.me
                     && brief.session == *session

@@ -1,7 +1,7 @@
-//! Sends with an idempotency key: a repeat returns the first result and sends nothing, also after a crash.
+//! Sends with an idempotency key: a repeat returns the first result and sends nothing, even after a crash.
 //!
-//! The key is written down, with the moment and the name that the message will have, before the message is sent. A
-//! repeat that finds no result yet sends under the same name, which can exist only once.
+//! The key is stored, with the timestamp and file name that the message will have, before the message is sent. A repeat
+//! that finds no result yet sends under the same name, which can exist only once.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::files::durable::{self, Wait, nonce};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::office::AgentDir;
@@ -19,10 +19,10 @@ use crate::registry::presence::{read_json, write_json};
 use crate::verbs::deliver::Naming;
 use crate::verbs::send::sent;
 
-/// Names the space in which keys are hashed into names of files; it must never change.
+/// UUID namespace in which keys are hashed into file names; it must never change.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7e19_45b2_c8d0_5a67_93ec_0f41_a6d8_2b35);
 
-/// A key that was used.
+/// A stored key.
 #[derive(Debug, Serialize, Deserialize)]
 struct UsedKey {
     draft: Draft,
@@ -41,25 +41,26 @@ impl AgentDir {
 
     pub(crate) fn send_once(&self, key: &str, draft: Draft) -> Result<Sent, OfficeError> {
         let directory = self.keys_dir();
-        let doing = "could not keep the idempotency key";
-        self.shared.make_state(&self.me)?;
-        durable::make_dir(&directory, &self.shared.syncer).doing(doing)?;
+        let context = "could not keep the idempotency key";
+        self.shared.make_state_dir(&self.me)?;
+        durable::make_dir(&directory, &self.shared.syncer).context(context)?;
         let hash = Uuid::new_v5(&KEY_SPACE, key.as_bytes());
         let path = directory.join(format!("{}.json", hash.simple()));
-        // Sends under different keys seldom wait for each other.
-        let _locked = FileLock::wait(&directory.join(format!("{:x}.lock", hash.as_bytes()[0] & 0xf))).doing(doing)?;
+        // Sixteen locks, so that sends under different keys rarely wait for each other.
+        let _locked =
+            FileLock::lock(&directory.join(format!("{:x}.lock", hash.as_bytes()[0] & 0xf))).context(context)?;
         let used = match read_json::<UsedKey>(&path)? {
             Some(used) if used.draft != draft => {
                 return Err(OfficeError::new(Code::Conflict, "that idempotency key was used for another message"));
             }
             Some(UsedKey { sent: Some(sent), .. }) => return Ok(sent),
-            // A send that did not come to its end, or nobody knows whether it did.
+            // A send that was interrupted.
             Some(used) => used,
             None => {
-                let (at, nonce) = (self.shared.stamp(), nonce() as u32);
+                let (at, nonce) = (self.shared.next_stamp(), nonce() as u32);
                 let will_answer = match draft.kind {
                     Kind::Task => None,
-                    _ => Some(sent(&self.compose(draft.clone(), at, Naming::Exact { nonce })?.message, None)),
+                    _ => Some(sent(&self.compose(draft.clone(), at, Naming::Exact(nonce))?.message, None)),
                 };
                 let used = UsedKey { draft, at, nonce, sent: None, will_answer };
                 write_json(&self.shared, &path, &used, Wait::Synced)?;
@@ -68,7 +69,7 @@ impl AgentDir {
         };
         let result = match self.already_sent(&used)? {
             Some(sent) => Ok(sent),
-            None => self.send_at(used.draft.clone(), used.at, Naming::Exact { nonce: used.nonce }),
+            None => self.send_at(used.draft.clone(), used.at, Naming::Exact(used.nonce)),
         };
         match result {
             Ok(sent) => {
@@ -78,14 +79,14 @@ impl AgentDir {
             Err(error) => {
                 if self.already_sent(&used)?.is_none() {
                     // Nothing was accepted: the key is free again.
-                    durable::remove(&path).doing(doing)?;
+                    durable::remove(&path).context(context)?;
                 }
                 Err(error)
             }
         }
     }
 
-    /// The result of a send that was carried out although nobody got its result.
+    /// Returns the result of a send that was done but never returned.
     fn already_sent(&self, used: &UsedKey) -> Result<Option<Sent>, OfficeError> {
         let layout = self.shared.paths.layout;
         let id = message_file::new_id(layout, used.at, &self.me, used.nonce);
@@ -102,7 +103,7 @@ impl AgentDir {
         if let Some(found) = self.shared.load(to, &name, &id)? {
             return Ok(Some(sent(&found.message, None)));
         }
-        // Some programs remove what they have taken.
+        // Some programs delete mail that they have read.
         match self.shared.was_delivered(to, &name, &id)? {
             true => Ok(used.will_answer.clone()),
             false => Ok(None),

@@ -1,4 +1,4 @@
-//! Sessions with previews. Costs as much as there is unread and recent mail, however much was ever handled.
+//! Lists sessions with previews. The cost depends on unread and recent mail, not on the whole history.
 
 use std::collections::HashMap;
 
@@ -6,22 +6,22 @@ use amb_core::doc::{Inbox, MessageView, SessionSummary};
 use amb_core::limits::INBOX_PREVIEW;
 use amb_core::{AgentName, MessageId, OfficeError, SessionId, Timestamp};
 
-use crate::files::failure::Doing;
-use crate::log::{Brief, LogLine};
+use crate::files::failure::IoContext;
+use crate::log::Brief;
 use crate::office::AgentDir;
 
-/// How much of the log counts as recent: several hundred messages.
+/// Bytes of the log that count as recent: several hundred messages.
 const RECENT: u64 = 128 << 10;
-/// At most this many threads without unread mail are shown.
+/// Most sessions without unread mail that are listed.
 const READ_SESSIONS: usize = 50;
 
-/// A thread as it is put together.
+/// A session under construction.
 struct OpenSession {
     subject: String,
     peer: AgentName,
     last: Timestamp,
     unread: u64,
-    /// When, whose mailbox, which file there, and which message.
+    /// Time, recipient's mailbox, file there, and id.
     messages: Vec<(Timestamp, AgentName, String, MessageId)>,
 }
 
@@ -47,23 +47,18 @@ impl OpenSessions {
 }
 
 impl AgentDir {
-    /// The agent's threads, the one with the newest message first. Marks nothing as read.
+    /// Returns the agent's sessions, the one with the newest message first. Marks nothing as read.
     pub(crate) fn inbox(&self, unread_only: bool) -> Result<Inbox, OfficeError> {
         let mut open_sessions = OpenSessions::default();
         for (file, known) in self.ingest()?.known.iter().filter(|(_, known)| known.is_unread()) {
             open_sessions.add(&known.brief, &self.me, file, true);
         }
-        let recent = self.shared.log(&self.me).tail(RECENT).doing("could not read the log")?;
+        let recent = self.shared.log(&self.me).tail(RECENT).context("could not read the log")?;
         for placed in recent.into_iter().rev() {
-            let (brief, mailbox, file) = match &placed.line {
-                LogLine::In { f, brief, withheld: None, .. } => (brief, &self.me, f),
-                LogLine::Out { f, brief } => (brief, &brief.peer, f),
-                _ => continue,
-            };
-            if unread_only && !open_sessions.0.contains_key(&brief.session) {
-                continue;
+            let Some((brief, mailbox, file)) = placed.line.into_message(&self.me) else { continue };
+            if !unread_only || open_sessions.0.contains_key(&brief.session) {
+                open_sessions.add(&brief, &mailbox, &file, false);
             }
-            open_sessions.add(brief, mailbox, file, false);
         }
         let mut open_sessions: Vec<(SessionId, OpenSession)> = open_sessions.0.into_iter().collect();
         open_sessions.sort_by(|a, b| (b.1.last, &b.0).cmp(&(a.1.last, &a.0)));
@@ -86,9 +81,9 @@ impl AgentDir {
             if recent_messages.len() == INBOX_PREVIEW {
                 break;
             }
-            // What another program has removed is not shown.
+            // Messages that another program has deleted are left out.
             if let Some(found) = self.shared.load(&mailbox, &file, &id)? {
-                recent_messages.push(MessageView::of(&self.shown(found.message), found.read_at.is_some()));
+                recent_messages.push(MessageView::of(&self.redacted(found.message), found.read_at.is_some()));
             }
         }
         if recent_messages.is_empty() {

@@ -1,4 +1,4 @@
-//! Sending.
+//! Sends a message.
 
 use amb_core::doc::Sent;
 use amb_core::draft;
@@ -16,53 +16,49 @@ use crate::office::{AgentDir, OfficeState};
 use crate::registry::presence::RecipientCard;
 use crate::verbs::deliver::Naming;
 
-/// A message that is ready to be sent.
+/// A message that is ready to be delivered.
 pub(crate) struct Composed {
     pub(crate) message: Message,
     recipient: RecipientCard,
     deadline: Option<Timestamp>,
-    /// The task of which it is a piece.
+    /// The task that it is a part of.
     parent: Option<TaskId>,
 }
 
 impl AgentDir {
-    /// Sends. When this returns, the message is durable.
+    /// Sends a message, which is durable when this returns.
     pub(crate) fn send(&self, draft: Draft) -> Result<Sent, OfficeError> {
         draft.check()?;
-        self.check_lives_here()?;
+        self.check_local()?;
         match draft.idempotency_key.clone() {
             Some(key) => self.send_once(&key, draft),
-            None => {
-                let nonce = nonce() as u32;
-                self.send_at(draft, self.shared.stamp(), Naming::Free { nonce })
-            }
+            None => self.send_at(draft, self.shared.next_stamp(), Naming::Free(nonce() as u32)),
         }
     }
 
-    /// Sends a draft whose sender counts hops itself, with the hops that it says are left.
+    /// Sends a draft whose sender counts hops itself, with the hops that are left.
     ///
-    /// A program that counts hops by itself names no message that it passes on. What it says can only make the rules
-    /// stricter: hops are never more than the office would give, and nobody gets a message again that had it.
+    /// Such a program does not name the message that it relays. Its hop can only make the rules stricter: ttl is never more
+    /// than the office would give, and no agent in the trace gets the message again.
     pub(crate) fn send_within(&self, draft: Draft, within: &Hop) -> Result<Sent, OfficeError> {
         draft.check()?;
-        self.check_lives_here()?;
+        self.check_local()?;
         let earlier = within.trace.iter().filter(|name| **name != self.me);
         if draft.reply_to.is_none() && earlier.clone().any(|name| *name == draft.to) {
             return Err(route::Refused::Circular { target: draft.to, trace: within.trace.clone() }.into());
         }
-        let naming = Naming::Free { nonce: nonce() as u32 };
-        let mut composed = self.compose(draft, self.shared.stamp(), naming)?;
+        let naming = Naming::Free(nonce() as u32);
+        let mut composed = self.compose(draft, self.shared.next_stamp(), naming)?;
         let message = &mut composed.message;
         message.ttl = message.ttl.min(within.ttl);
         if message.trace == [self.me.clone()] {
-            let most = MAX_TRACE - 1;
-            let skip = earlier.clone().count().saturating_sub(most);
+            let skip = earlier.clone().count().saturating_sub(MAX_TRACE - 1);
             message.trace = earlier.skip(skip).chain([&self.me]).cloned().collect();
         }
         self.send_composed(composed, naming)
     }
 
-    /// Sends a checked draft as of this moment.
+    /// Sends a checked draft with this timestamp.
     pub(crate) fn send_at(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Sent, OfficeError> {
         self.send_composed(self.compose(draft, at, naming)?, naming)
     }
@@ -76,7 +72,7 @@ impl AgentDir {
         Ok(sent(&message, None))
     }
 
-    /// The message that a draft becomes, if it may be sent.
+    /// Turns a draft into a message, if it may be sent.
     pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
         let recipient = self.shared.recipient(&draft.to)?;
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
@@ -99,7 +95,7 @@ impl AgentDir {
                 consent: Consent::DIRECTORY,
                 card: &recipient.card,
                 heard: recipient.card.allow_from.allows(&self.me),
-                // Taking a task on is decided where it is opened, under the assignee's lock.
+                // Whether the task is taken on is decided later, under the assignee's lock.
                 current_tasks: 0,
             },
             parent: match &named {
@@ -122,30 +118,27 @@ impl AgentDir {
         let id = message_file::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
         let deadline = draft.due(at);
         let mut message = draft.into_message(draft::Accepted { id, from: self.me.clone(), at, session, subject, hop });
-        message.kind = self.shared.word_for(message.kind);
+        message.kind = self.shared.kind_in_layout(message.kind);
         Ok(Composed { message, recipient, deadline, parent })
     }
 
-    /// The session of a subject with another agent.
+    /// Returns the session of a subject with another agent.
     fn session_of(&self, to: &AgentName, subject: Option<&str>) -> SessionId {
         SessionId::between(&self.me, to, subject.unwrap_or(NO_SUBJECT))
     }
 
-    /// The session that a draft names, with the subject to be written down.
+    /// Returns the session that a draft names, with the subject to be stored.
     fn named_session(&self, draft: &Draft, subject: Option<&str>) -> Result<Named<Session>, OfficeError> {
         let Some(session) = &draft.session else { return Ok(Named::None) };
         if *session == self.session_of(&draft.to, subject) {
             return Ok(Named::Shared((session.clone(), subject.map(str::to_owned))));
         }
         drop(self.ingest()?);
-        let in_session = |line: &LogLine| match line {
-            LogLine::In { brief, withheld, .. } => brief.session == *session && withheld.is_none(),
-            LogLine::Out { brief, .. } => brief.session == *session,
-            _ => false,
-        };
-        Ok(match self.shared.last_line(&self.me, session, in_session)? {
-            Some(LogLine::In { brief, .. } | LogLine::Out { brief, .. }) if brief.peer == draft.to => {
-                let known = Some(brief.subject).filter(|subject| subject != NO_SUBJECT);
+        let in_session = |line: &LogLine| line.brief().is_some_and(|brief| brief.session == *session);
+        let line = self.shared.last_line(&self.me, session, in_session)?;
+        Ok(match line.as_ref().and_then(LogLine::brief) {
+            Some(brief) if brief.peer == draft.to => {
+                let known = Some(brief.subject.clone()).filter(|subject| subject != NO_SUBJECT);
                 Named::Shared((session.clone(), known))
             }
             Some(_) => Named::Other,
@@ -154,20 +147,20 @@ impl AgentDir {
     }
 }
 
-/// A session, and the subject to be written down.
+/// A session, and the subject to be stored.
 type Session = (SessionId, Option<String>);
 
-/// The session of the message that a draft answers, where its recipient is in that one too.
+/// Returns the session of the message that a draft answers, if its recipient is in it.
 fn answered_session(draft: &Draft, named: Option<&Message>) -> Option<Session> {
     let message = named.filter(|_| draft.reply_to.is_some())?;
-    let among = message.from == draft.to || message.to == draft.to;
-    message.session.clone().filter(|_| among).map(|session| (session, message.subject.clone()))
+    let is_member = message.from == draft.to || message.to == draft.to;
+    message.session.clone().filter(|_| is_member).map(|session| (session, message.subject.clone()))
 }
 
 impl OfficeState {
-    /// The layout's word for what a message is for. The chipset's list has one for mail that is nothing in particular, and
-    /// its programs expect a word of that list.
-    fn word_for(&self, kind: Kind) -> Kind {
+    /// Returns the layout's word for a kind of message. Chipset programs expect a word of their list, which has
+    /// `coordination` for general mail.
+    fn kind_in_layout(&self, kind: Kind) -> Kind {
         match (self.paths.layout, &kind) {
             (Layout::Chipset, Kind::Message) => "coordination".parse().unwrap_or(kind),
             _ => kind,
@@ -175,14 +168,12 @@ impl OfficeState {
     }
 }
 
-/// The answer to a send.
+/// Returns the result of a send.
 pub(crate) fn sent(message: &Message, reason: Option<String>) -> Sent {
-    let subject = message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
-    let session = message.session.clone();
     Sent {
         message_id: message.id.clone(),
-        session_id: session.unwrap_or_else(|| SessionId::between(&message.from, &message.to, &subject)),
-        subject,
+        session_id: message.session.clone().unwrap_or_else(|| message_file::derived_session(message)),
+        subject: message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into()),
         created_at: message.sent_at,
         task: message.task.clone(),
         reason,

@@ -192,9 +192,9 @@ async fn nobody_acts_here_in_the_name_of_an_agent_of_the_network_office() {
         let homes = |everybody: Vec<(amb_core::doc::AgentEntry, Home)>| -> Vec<_> {
             everybody.into_iter().map(|(agent, home)| (agent.name.to_string(), home)).collect()
         };
-        let everybody = homes(world.office().everybody().await.unwrap());
+        let everybody = homes(world.office().all_agents().await.unwrap());
         assert_eq!(everybody, [("coder".to_owned(), Home::Directory), ("net".to_owned(), Home::Office)], "{layout}");
-        net.give_up_mounted().await.unwrap();
+        net.unmark_mounted().await.unwrap();
         impostor.register(Card::default()).await.unwrap();
     }
 }
@@ -211,7 +211,7 @@ async fn a_name_that_another_program_registers_is_seen_as_taken() {
     // Goodbye and hello bring the registry up to date.
     net.leave().await.unwrap();
     net.heartbeat().await.unwrap();
-    let everybody = world.office().everybody().await.unwrap();
+    let everybody = world.office().all_agents().await.unwrap();
     assert_eq!(everybody[0].1, Home::Taken, "{everybody:?}");
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use amb_core::Code;
-use amb_dir::transcript::feishu::{FeishuApp, FeishuHistory, Patience};
+use amb_dir::transcript::feishu::{FeishuApp, FeishuHistory, RetryPolicy};
 use amb_dir::transcript::{HistorySource as _, TranscriptStore};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -108,8 +108,8 @@ fn source(base: &str, secret: &str) -> FeishuHistory {
     // The client wants a provider of cryptography even where it speaks plain HTTP; a second installation is refused.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let app = FeishuApp { app_id: "cli_1".into(), app_secret: secret.into() };
-    let patience = Patience { tries: 4, first_wait: Duration::from_millis(5), total_wait: Duration::from_secs(5) };
-    FeishuHistory::new(reqwest::Client::builder(), base, app).unwrap().with_patience(patience)
+    let policy = RetryPolicy { tries: 4, first_wait: Duration::from_millis(5), total_wait: Duration::from_secs(5) };
+    FeishuHistory::new(reqwest::Client::builder(), base, app).unwrap().with_retry_policy(policy)
 }
 
 #[tokio::test]

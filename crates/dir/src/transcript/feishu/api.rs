@@ -9,26 +9,26 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::FeishuApp;
-use super::retry::{Busy, Patience, Patient, asked_wait};
+use super::retry::{Retries, RetryPolicy, RetryReason, requested_wait};
 use super::token::TokenCell;
 
-/// One request, with its answer.
+/// Timeout of one request, including its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest response that is read: 50 messages of the largest kind are well below it.
-const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
-/// Codes that mean "ask less often": the gateway's, and that of the message service.
-const LIMITED: [i64; 2] = [99_991_400, 230_020];
-/// Codes that mean "fetch a new token": missing, invalid or expired tokens of every kind.
+/// Largest response that is read: 50 messages of the largest kind are well below it.
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+/// Rate-limit codes of the gateway and of the message service.
+const RATE_LIMITED: [i64; 2] = [99_991_400, 230_020];
+/// Codes for missing, invalid or expired tokens of every kind.
 const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668, 99_991_671, 99_991_677];
 
-/// The service, as one app sees it.
+/// The requests of one app.
 #[derive(Debug)]
 pub(super) struct FeishuApi {
     http: reqwest::Client,
     base: String,
     app: FeishuApp,
     token: TokenCell,
-    pub(super) patience: Patience,
+    pub(super) policy: RetryPolicy,
 }
 
 /// A page of the message list.
@@ -40,7 +40,7 @@ pub(super) struct FeishuPage {
     pub(super) page_token: Option<String>,
 }
 
-/// A message of the list; only what a transcript needs.
+/// A message of the list: the fields that a transcript needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FeishuMessage {
@@ -54,7 +54,7 @@ pub(super) struct FeishuMessage {
     pub(super) mentions: Vec<Mention>,
 }
 
-/// Who sent a message.
+/// Sender of a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FeishuSender {
@@ -62,14 +62,14 @@ pub(super) struct FeishuSender {
     pub(super) sender_type: String,
 }
 
-/// What a message holds: JSON as text, its shape given by the type.
+/// Content of a message: JSON as text, in a shape that depends on the type.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FeishuBody {
     pub(super) content: String,
 }
 
-/// Whom `@_user_1` in a text stands for.
+/// The name behind `@_user_1` in a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Mention {
@@ -77,7 +77,7 @@ pub(super) struct Mention {
     pub(super) name: String,
 }
 
-/// What every response has. Failures come with status 200 too, so the code decides.
+/// The fields of every response. Failures may have status 200, so the code decides.
 #[derive(Debug, Deserialize)]
 struct FeishuStatus {
     code: i64,
@@ -96,8 +96,8 @@ struct NewToken {
     expire: u64,
 }
 
-/// A response that is no reason to wait.
-enum FeishuAnswer {
+/// A response that needs no retry of the same request.
+enum FeishuResponse {
     Good(Vec<u8>),
     TokenRefused,
 }
@@ -105,10 +105,10 @@ enum FeishuAnswer {
 impl FeishuApi {
     pub(super) fn new(http: reqwest::Client, base_url: &str, app: FeishuApp) -> Self {
         let base = base_url.trim_end_matches('/').to_owned();
-        Self { http, base, app, token: TokenCell::default(), patience: Patience::default() }
+        Self { http, base, app, token: TokenCell::default(), policy: RetryPolicy::default() }
     }
 
-    /// One page of a chat's messages, newest first.
+    /// Returns one page of a chat's messages, newest first.
     pub(super) async fn messages(
         &self,
         chat_id: &str,
@@ -125,12 +125,12 @@ impl FeishuApi {
         ];
         query.extend(page.map(|token| ("page_token", token)));
         let url = reqwest::Url::parse_with_params(&url, query).map_err(|_| bad_base())?;
-        // Twice: a token may end, or be withdrawn, between being fetched and being shown.
+        // Twice: a token may expire or be revoked between fetch and use.
         for _ in 0..2 {
             let token = self.token.get(async || self.fetch_token().await).await?;
-            match self.ask(|| self.http.get(url.clone()).bearer_auth(&token)).await? {
-                FeishuAnswer::Good(bytes) => return Ok(parse::<FeishuData<FeishuPage>>(&bytes)?.data),
-                FeishuAnswer::TokenRefused => self.token.refused(&token).await,
+            match self.request(|| self.http.get(url.clone()).bearer_auth(&token)).await? {
+                FeishuResponse::Good(bytes) => return Ok(parse::<FeishuData<FeishuPage>>(&bytes)?.data),
+                FeishuResponse::TokenRefused => self.token.invalidate(&token).await,
             }
         }
         Err(OfficeError::new(
@@ -143,37 +143,37 @@ impl FeishuApi {
         let url = format!("{}/open-apis/auth/v3/tenant_access_token/internal", self.base);
         let url = reqwest::Url::parse(&url).map_err(|_| bad_base())?;
         let body = json!({"app_id": self.app.app_id, "app_secret": self.app.app_secret});
-        match self.ask(|| self.http.post(url.clone()).json(&body)).await? {
-            FeishuAnswer::Good(bytes) => {
+        match self.request(|| self.http.post(url.clone()).json(&body)).await? {
+            FeishuResponse::Good(bytes) => {
                 parse::<NewToken>(&bytes).map(|token| (token.tenant_access_token, token.expire))
             }
-            FeishuAnswer::TokenRefused => {
+            FeishuResponse::TokenRefused => {
                 Err(OfficeError::new(Code::Unauthorized, "Feishu refuses the app; see its id and secret"))
             }
         }
     }
 
-    /// Retries until there is a response, as far as patience goes.
-    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<FeishuAnswer, OfficeError> {
-        let mut patient = Patient::new(self.patience);
+    /// Sends a request, with retries within the policy.
+    async fn request(&self, request: impl Fn() -> RequestBuilder) -> Result<FeishuResponse, OfficeError> {
+        let mut retries = Retries::new(self.policy);
         loop {
-            let (status, asked, bytes) = match exchange(request()).await {
-                Ok(answered) => answered,
+            let (status, wait, bytes) = match exchange(request()).await {
+                Ok(response) => response,
                 Err(error) => {
-                    patient.wait(None, Busy::Failed(error)).await?;
+                    retries.wait(None, RetryReason::Failed(error)).await?;
                     continue;
                 }
             };
-            let verdict: Option<FeishuStatus> = serde_json::from_slice(&bytes).ok();
-            match verdict {
-                _ if status == StatusCode::TOO_MANY_REQUESTS => patient.wait(asked, Busy::Limited).await?,
-                Some(verdict) if LIMITED.contains(&verdict.code) => patient.wait(asked, Busy::Limited).await?,
-                Some(verdict) if TOKEN_REFUSED.contains(&verdict.code) => return Ok(FeishuAnswer::TokenRefused),
+            let body: Option<FeishuStatus> = serde_json::from_slice(&bytes).ok();
+            match body {
+                _ if status == StatusCode::TOO_MANY_REQUESTS => retries.wait(wait, RetryReason::RateLimited).await?,
+                Some(body) if RATE_LIMITED.contains(&body.code) => retries.wait(wait, RetryReason::RateLimited).await?,
+                Some(body) if TOKEN_REFUSED.contains(&body.code) => return Ok(FeishuResponse::TokenRefused),
                 _ if status.is_server_error() => {
-                    patient.wait(asked, Busy::Failed(format!("Feishu answered {status}").into())).await?;
+                    retries.wait(wait, RetryReason::Failed(format!("Feishu answered {status}").into())).await?;
                 }
-                Some(FeishuStatus { code: 0, .. }) if status.is_success() => return Ok(FeishuAnswer::Good(bytes)),
-                Some(verdict) => return Err(refused(status, &verdict)),
+                Some(FeishuStatus { code: 0, .. }) if status.is_success() => return Ok(FeishuResponse::Good(bytes)),
+                Some(body) => return Err(refused(status, &body)),
                 None => return Err(not_feishu(format!("an answer of status {status} without a code"))),
             }
         }
@@ -182,33 +182,33 @@ impl FeishuApi {
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// One request and its whole response: status, the wait it asks for, body.
+/// Sends one request and reads its response: status, requested wait, body.
 async fn exchange(request: RequestBuilder) -> Result<(StatusCode, Option<Duration>, Vec<u8>), Failed> {
     let mut response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
-    let (status, asked) = (response.status(), asked_wait(response.headers()));
+    let (status, wait) = (response.status(), requested_wait(response.headers()));
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
-        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if bytes.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Err("the answer is too large".into());
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok((status, asked, bytes))
+    Ok((status, wait, bytes))
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, OfficeError> {
     serde_json::from_slice(bytes).map_err(|error| not_feishu(error.to_string()))
 }
 
-fn refused(status: StatusCode, verdict: &FeishuStatus) -> OfficeError {
+fn refused(status: StatusCode, body: &FeishuStatus) -> OfficeError {
     let code = match status {
         StatusCode::FORBIDDEN => Code::Forbidden,
         StatusCode::NOT_FOUND => Code::NotFound,
         _ => Code::Unavailable,
     };
-    // Their words, shortened: they name the missing right or the bad id.
-    let said: String = verdict.msg.chars().filter(|c| !c.is_control()).take(200).collect();
-    OfficeError::new(code, format!("Feishu refuses with code {}: {said}", verdict.code))
+    // Their message, shortened: it names the missing right or the bad id.
+    let said: String = body.msg.chars().filter(|c| !c.is_control()).take(200).collect();
+    OfficeError::new(code, format!("Feishu refuses with code {}: {said}", body.code))
 }
 
 fn not_feishu(cause: String) -> OfficeError {

@@ -1,10 +1,10 @@
-//! What a message says, as plain text.
+//! Converts the content of a message to plain text.
 
 use serde_json::Value;
 
 use super::api::Mention;
 
-/// The text of a message of this type; `[image]` and the like for what has none.
+/// Returns the text of a message of this type; `[image]` and the like for types without text.
 pub(super) fn text(msg_type: &str, content: &str, mentions: &[Mention]) -> String {
     let value: Value = serde_json::from_str(content).unwrap_or(Value::Null);
     let said = match msg_type {
@@ -14,10 +14,10 @@ pub(super) fn text(msg_type: &str, content: &str, mentions: &[Mention]) -> Strin
         _ => None,
     };
     let said = said.unwrap_or_else(|| format!("[{}]", if msg_type.is_empty() { "message" } else { msg_type }));
-    named(&said, mentions)
+    with_names(&said, mentions)
 }
 
-/// Rich text: a title and paragraphs of runs, bare or one for each language.
+/// Converts rich text: a title and paragraphs of runs, directly or per language.
 fn post(value: &Value) -> Option<String> {
     let post = match value["content"].is_array() {
         true => value,
@@ -45,8 +45,8 @@ fn run(run: &Value) -> String {
     }
 }
 
-/// Puts names where the service puts `@_user_1`.
-fn named(text: &str, mentions: &[Mention]) -> String {
+/// Replaces placeholders such as `@_user_1` by names.
+fn with_names(text: &str, mentions: &[Mention]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('@') {
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn mentions_get_their_names_back() {
+    fn mentions_are_replaced_by_names() {
         let people = [mention("@_user_1", "Ann"), mention("@_user_12", "Bo")];
         let said = text("text", r#"{"text":"@_user_1 and @_user_12, not @_user_13 or a@b"}"#, &people);
         assert_eq!(said, "@Ann and @Bo, not @_user_13 or a@b");
     }
 
     #[test]
-    fn rich_text_is_read_out() {
+    fn rich_text_becomes_plain_text() {
         let post = r#"{"title":"Plan","content":[[{"tag":"text","text":"see "},{"tag":"a","text":"this","href":"http://x"}],
             [{"tag":"at","user_id":"@_user_1","user_name":"Ann"},{"tag":"img","image_key":"k"}]]}"#;
         assert_eq!(text("post", post, &[]), "Plan\nsee this (http://x)\n@Ann[image]");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_text_is_named() {
+    fn content_without_text_is_named_by_its_type() {
         assert_eq!(text("image", r#"{"image_key":"k"}"#, &[]), "[image]");
         assert_eq!(text("file", r#"{"file_key":"k","file_name":"a.pdf"}"#, &[]), "[file: a.pdf]");
         assert_eq!(text("text", "not json", &[]), "[text]");

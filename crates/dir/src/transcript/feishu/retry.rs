@@ -1,46 +1,46 @@
-//! How long to wait for a busy service.
+//! Retries of requests to a busy service.
 
 use std::time::Duration;
 
 use amb_core::{Backoff, Code, OfficeError};
 use reqwest::header::HeaderMap;
 
-/// How often and how long to try again when the service says it is busy, or fails.
+/// How often and how long a request is retried when the service is busy or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// Requests made for one response, the first included.
+pub struct RetryPolicy {
+    /// Attempts, including the first.
     pub tries: u32,
-    /// The wait before the second try where the service names none; it doubles from try to try.
+    /// Wait before the second attempt if the service requests none; doubles with each attempt.
     pub first_wait: Duration,
-    /// The longest wait for one response, all tries together.
+    /// Longest total wait for one response.
     pub total_wait: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { tries: 5, first_wait: Duration::from_millis(500), total_wait: Duration::from_secs(60) }
     }
 }
 
-/// What is left of the patience for one response.
+/// Retry state of one request.
 #[derive(Debug)]
-pub(super) struct Patient {
-    patience: Patience,
+pub(super) struct Retries {
+    policy: RetryPolicy,
     backoff: Backoff,
     tries: u32,
     waited: Duration,
 }
 
-impl Patient {
-    pub(super) fn new(patience: Patience) -> Self {
-        let backoff = Backoff::new(patience.first_wait, patience.total_wait);
-        Self { patience, backoff, tries: 1, waited: Duration::ZERO }
+impl Retries {
+    pub(super) fn new(policy: RetryPolicy) -> Self {
+        let backoff = Backoff::new(policy.first_wait, policy.total_wait);
+        Self { policy, backoff, tries: 1, waited: Duration::ZERO }
     }
 
-    /// Waits before the next try; an error if there is to be none.
-    pub(super) async fn wait(&mut self, asked: Option<Duration>, why: Busy) -> Result<(), OfficeError> {
-        let wait = asked.unwrap_or_else(|| self.backoff.pause());
-        if self.tries >= self.patience.tries || self.waited.saturating_add(wait) > self.patience.total_wait {
+    /// Waits before the next attempt; an error if the policy allows none.
+    pub(super) async fn wait(&mut self, requested: Option<Duration>, why: RetryReason) -> Result<(), OfficeError> {
+        let wait = requested.unwrap_or_else(|| self.backoff.pause());
+        if self.tries >= self.policy.tries || self.waited.saturating_add(wait) > self.policy.total_wait {
             return Err(why.into_error(wait));
         }
         self.tries += 1;
@@ -50,31 +50,31 @@ impl Patient {
     }
 }
 
-/// Why the service gave no result.
+/// Why a request is retried.
 #[derive(Debug)]
-pub(super) enum Busy {
-    /// It counts requests and we made too many.
-    Limited,
-    /// It, or the way to it, failed.
+pub(super) enum RetryReason {
+    /// The rate limit is exceeded.
+    RateLimited,
+    /// The service or the connection failed.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Busy {
+impl RetryReason {
     fn into_error(self, wait: Duration) -> OfficeError {
         match self {
-            Busy::Limited => {
+            RetryReason::RateLimited => {
                 OfficeError::new(Code::TooManyRequests, "Feishu limits how often it is asked; try again later")
                     .retry_after(wait)
             }
-            Busy::Failed(cause) => {
+            RetryReason::Failed(cause) => {
                 OfficeError::unavailable("Feishu cannot be reached or fails; try again later").caused_by(cause)
             }
         }
     }
 }
 
-/// The wait the service names: the longer of its own header and the standard one, in seconds.
-pub(super) fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
+/// Returns the wait that the service requests: the longer of its own header and the standard one, in seconds.
+pub(super) fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     ["x-ogw-ratelimit-reset", "retry-after"]
         .iter()
         .filter_map(|name| headers.get(*name)?.to_str().ok()?.trim().parse::<f64>().ok())
@@ -87,21 +87,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_of_two_waits_is_kept_and_nonsense_is_not() {
+    fn the_longer_of_two_waits_counts_and_invalid_ones_do_not() {
         let mut headers = HeaderMap::new();
-        assert_eq!(asked_wait(&headers), None);
+        assert_eq!(requested_wait(&headers), None);
         headers.insert("x-ogw-ratelimit-reset", "3".parse().unwrap());
         headers.insert("retry-after", "1".parse().unwrap());
-        assert_eq!(asked_wait(&headers), Some(Duration::from_secs(3)));
+        assert_eq!(requested_wait(&headers), Some(Duration::from_secs(3)));
         headers.insert("x-ogw-ratelimit-reset", "-1".parse().unwrap());
         headers.insert("retry-after", "Sun, 15 Nov 2026 00:00:00 GMT".parse().unwrap());
-        assert_eq!(asked_wait(&headers), None);
+        assert_eq!(requested_wait(&headers), None);
     }
 
     #[tokio::test]
-    async fn a_wait_beyond_the_patience_is_an_error_that_says_when() {
-        let mut patient = Patient::new(Patience::default());
-        let error = patient.wait(Some(Duration::from_secs(3_600)), Busy::Limited).await.unwrap_err();
+    async fn a_wait_beyond_the_policy_is_an_error_with_retry_after() {
+        let mut retries = Retries::new(RetryPolicy::default());
+        let error = retries.wait(Some(Duration::from_secs(3_600)), RetryReason::RateLimited).await.unwrap_err();
         assert_eq!((error.code(), error.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3_600))));
     }
 }

@@ -1,20 +1,20 @@
-//! The token an app shows, fetched once, kept until shortly before it ends.
+//! Caches an app's access token until shortly before it expires.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// How long before its end a token is replaced; at most half its life.
+/// How long before its expiry a token is replaced; at most half its lifetime.
 const EARLY: Duration = Duration::from_secs(5 * 60);
 
-/// A token and when to fetch the next.
+/// A token and the time to refresh it.
 struct CachedToken {
     value: String,
     refresh_at: Instant,
 }
 
-/// The token of one app.
+/// The cached token of one app.
 #[derive(Default)]
 pub(super) struct TokenCell(Mutex<Option<CachedToken>>);
 
@@ -25,8 +25,8 @@ impl fmt::Debug for TokenCell {
 }
 
 impl TokenCell {
-    /// The cached token, or a new one by `fetch`, which returns it and how many seconds it is valid. Callers that come while one
-    /// fetches wait for it instead of fetching too.
+    /// Returns the cached token, or a new one from `fetch`, which returns it and its lifetime in seconds. Concurrent callers
+    /// share one fetch.
     pub(super) async fn get<E>(&self, fetch: impl AsyncFnOnce() -> Result<(String, u64), E>) -> Result<String, E> {
         let mut held = self.0.lock().await;
         if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.refresh_at) {
@@ -40,8 +40,8 @@ impl TokenCell {
         Ok(value)
     }
 
-    /// Forgets the token that was refused, unless it has been replaced already.
-    pub(super) async fn refused(&self, value: &str) {
+    /// Drops a token that was refused, unless it has been replaced already.
+    pub(super) async fn invalidate(&self, value: &str) {
         let mut held = self.0.lock().await;
         if held.as_ref().is_some_and(|token| token.value == value) {
             *held = None;

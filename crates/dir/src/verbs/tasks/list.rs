@@ -1,4 +1,4 @@
-//! Lists tasks and logs those that are overdue.
+//! Lists tasks, and logs overdue ones.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,13 @@ use amb_core::{Kind, OfficeError, Task, TaskId, Timestamp};
 
 use super::record::TaskRecord;
 use crate::files::durable::Wait;
-use crate::files::failure::Doing;
 use crate::log::LogLine;
 use crate::office::AgentDir;
 
 impl AgentDir {
-    /// Tasks that the agent gave or was given, newest first.
+    /// Returns the tasks that the agent gave or was given, newest first.
     pub(crate) fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, OfficeError> {
-        let waiting = self.waiting_tasks()?;
+        let unread = self.unread_tasks()?;
         let ended = !filter.open;
         let mut records = Vec::new();
         if filter.owned != Some(true) {
@@ -23,7 +22,7 @@ impl AgentDir {
         }
         if filter.owned != Some(false) {
             for pointer in self.shared.pointers(&self.me, ended)? {
-                // One that the agent gave itself is there already. Two agents may have tasks of the same id.
+                // A task that the agent gave itself is already there. Two agents may have tasks of the same id.
                 let is_known =
                     |TaskRecord { task, .. }: &TaskRecord| task.id == pointer.id && task.assignee == pointer.assignee;
                 if !records.iter().any(is_known) {
@@ -31,58 +30,57 @@ impl AgentDir {
                 }
             }
         }
-        self.finish_tasks(&records, &waiting);
-        let shown = records.into_iter().filter(|record| record.is_shown_to(&self.me)).map(|record| record.task);
-        let mut tasks: Vec<Task> = shown.filter(|task| filter.wants(&self.me, task)).collect();
+        self.finish_records(&records, &unread);
+        let visible = records.into_iter().filter(|record| record.is_visible_to(&self.me)).map(|record| record.task);
+        let mut tasks: Vec<Task> = visible.filter(|task| filter.wants(&self.me, task)).collect();
         tasks.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
-        Ok(tasks.into_iter().map(|task| self.task_shown(task)).collect())
+        Ok(tasks.into_iter().map(|task| self.redact_task(task)).collect())
     }
 
-    /// One task that the agent gave or was given, without a look at its others.
+    /// Returns one task that the agent gave or was given, without reading the others.
     pub(crate) fn task(&self, id: &TaskId) -> Result<Task, OfficeError> {
-        let waiting = self.waiting_tasks()?;
+        let unread = self.unread_tasks()?;
         let mut found = self.shared.record(&self.me, id)?;
         if found.is_none()
             && let Some(pointer) = self.shared.pointer_to(&self.me, id)?
         {
             found = self.shared.record(&pointer.assignee, &pointer.id)?;
         }
-        let record = found.filter(|record| record.is_shown_to(&self.me)).ok_or_else(|| no_task(id))?;
-        self.finish_tasks(std::slice::from_ref(&record), &waiting);
-        Ok(self.task_shown(record.task))
+        let record = found.filter(|record| record.is_visible_to(&self.me)).ok_or_else(|| no_task(id))?;
+        self.finish_records(std::slice::from_ref(&record), &unread);
+        Ok(self.redact_task(record.task))
     }
 
-    /// The files of unread tasks. Tasks and updates of other programs become known by being noticed.
-    fn waiting_tasks(&self) -> Result<HashSet<String>, OfficeError> {
+    /// Returns the files of unread tasks. Ingests mail first, which finds tasks and updates of other programs.
+    fn unread_tasks(&self) -> Result<HashSet<String>, OfficeError> {
         let index = self.ingest()?;
         let unread = index.known.iter().filter(|(_, known)| known.is_unread() && known.brief.kind == Kind::Task);
         Ok(unread.map(|(file, _)| file.clone()).collect())
     }
 
-    /// Does what a process left undone without a note, as after a power cut: an update that waits in its record, a pointer
-    /// that its owner lacks, the message of a task that has ended among those that wait.
-    fn finish_tasks(&self, records: &[TaskRecord], waiting: &HashSet<String>) {
+    /// Finishes steps that a process left undone without a journal entry, as after a power cut: a pending update, a missing
+    /// pointer, an unread message of a task that has ended.
+    fn finish_records(&self, records: &[TaskRecord], unread: &HashSet<String>) {
         for record in records {
             let task = &record.task;
             let is_done = || match task.assignee == self.me {
-                true if task.state.is_terminal() && waiting.contains(&record.file) => Ok(false),
-                true => self.shared.is_pointed_to(record),
+                true if task.state.is_terminal() && unread.contains(&record.file) => Ok(false),
+                true => self.shared.has_pointer(record),
                 false => Ok(true),
             };
             let finished = match record.outgoing.is_none() && is_done().unwrap_or(true) {
                 true => continue,
                 false => self.shared.finish_task(&task.assignee, &task.id, None),
             };
-            // One owner's trouble, such as a mailbox that cannot be written to, hides nobody else's tasks.
+            // One owner's failure, such as a mailbox that cannot be written to, must not hide other tasks.
             if let Err(error) = finished {
-                tracing::warn!(%error, id = %task.id, owner = %task.owner, "the owner of a task could not be told");
+                tracing::warn!(%error, id = %task.id, owner = %task.owner, "notifying the owner of a task failed");
             }
         }
     }
 
-    /// Enters in the log, once each, the open tasks of the agent's whose deadline has passed; returns when the next one
-    /// will pass.
-    pub(crate) fn note_overdue(&self) -> Result<Option<Timestamp>, OfficeError> {
+    /// Logs, once each, the agent's open tasks whose deadline has passed. Returns the next deadline.
+    pub(crate) fn log_overdue_tasks(&self) -> Result<Option<Timestamp>, OfficeError> {
         let now = self.shared.now();
         let mut next: Option<Timestamp> = None;
         let mut open = self.shared.records(&self.me, false)?;
@@ -114,18 +112,14 @@ impl AgentDir {
         if record.told_overdue.contains(&self.me) || record.task.state.is_terminal() {
             return Ok(());
         }
-        self.shared.make_state(&self.me)?;
         let id = &record.task.id;
-        // A process may have logged it and died before it could say so in the record.
-        let told = |line: &LogLine| matches!(line, LogLine::Overdue { task } if task.id == *id);
-        if self.shared.last_line(&self.me, id, told)?.is_none() {
-            let task = Box::new(self.task_shown(record.task.clone()));
-            let log = self.shared.log(&self.me);
-            log.write()
-                .and_then(|mut writer| writer.add(&[LogLine::Overdue { task }]))
-                .doing("could not add to the log")?;
+        // A process may have logged it and died before it updated the record.
+        let logged = |line: &LogLine| matches!(line, LogLine::Overdue { task } if task.id == *id);
+        if self.shared.last_line(&self.me, id, logged)?.is_none() {
+            let task = Box::new(self.redact_task(record.task.clone()));
+            self.shared.append_log(&self.me, &[LogLine::Overdue { task }])?;
         }
         record.told_overdue.push(self.me.clone());
-        self.shared.keep_record(&record, Wait::Cached)
+        self.shared.write_record(&record, Wait::Cached)
     }
 }

@@ -2,12 +2,12 @@
 
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::task::{self, Asked, Decision, TaskRef};
-use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
+use amb_core::{Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
 
 use super::record::{PendingUpdate, TaskRecord};
 use crate::files::durable::{Wait, nonce};
 use crate::files::message_file;
-use crate::journal::{Intent, OpenIntent};
+use crate::journal::{Intent, JournalEntry};
 use crate::log::LogLine;
 use crate::office::{AgentDir, OfficeState};
 use crate::verbs::deliver::Naming;
@@ -15,14 +15,14 @@ use crate::verbs::deliver::Naming;
 /// A task that has moved.
 struct MovedTask {
     record: TaskRecord,
-    /// What follows is not all done yet.
-    begun: Option<OpenIntent>,
-    /// It moved elsewhere than it was to: the office rejected it.
+    /// Present while steps are left to do.
+    entry: Option<JournalEntry>,
+    /// Set if the office rejected it instead.
     refused: Option<OfficeError>,
 }
 
 impl AgentDir {
-    /// Moves a task that was given to the agent.
+    /// Moves a task of the agent to another state.
     pub(crate) fn set_task_state(
         &self,
         id: &TaskId,
@@ -32,29 +32,29 @@ impl AgentDir {
         if note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE_CHARS) {
             return Err(OfficeError::invalid(format!("a note has at most {MAX_NOTE_CHARS} characters")));
         }
-        // A task that another program has just left in the mailbox gets its record here.
+        // Creates the record of a task that another program has just put into the mailbox.
         drop(self.ingest()?);
         self.restore_record(id)?;
         let moved = {
             let _locked = self.shared.lock_agent(&self.me)?;
             self.move_locked(id, next, note)?
         };
-        // The task has moved, whatever becomes of the rest: the next look finishes that.
-        match self.put_away_brought(&moved.record) {
-            Ok(()) => moved.begun.into_iter().for_each(OpenIntent::done),
-            Err(error) => tracing::warn!(%error, %id, "the task has ended, but its message could not be put away"),
+        // The task has moved; failures from here on are retried by the next recovery.
+        match self.ack_task_message(&moved.record) {
+            Ok(()) => moved.entry.into_iter().for_each(JournalEntry::done),
+            Err(error) => tracing::warn!(%error, %id, "the task has ended, but acknowledging its message failed"),
         }
-        if let Err(error) = self.shared.fold_now(Wait::Cached) {
-            tracing::warn!(%error, %id, "the task has moved, but the registry could not be written; the next heartbeat does that");
+        if let Err(error) = self.shared.update_registry(Wait::Cached) {
+            tracing::warn!(%error, %id, "the task has moved, but writing the registry failed; retrying at the next heartbeat");
         }
         match moved.refused {
             Some(refused) => Err(refused),
-            None => Ok(self.task_shown(moved.record.task)),
+            None => Ok(self.redact_task(moved.record.task)),
         }
     }
 
     fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<MovedTask, OfficeError> {
-        let record = self.shared.record(&self.me, id)?.filter(|record| record.is_shown_to(&self.me));
+        let record = self.shared.record(&self.me, id)?.filter(|record| record.is_visible_to(&self.me));
         let Some(mut record) = record else {
             let given = self.shared.pointers(&self.me, true)?;
             return Err(match given.into_iter().find(|pointer| pointer.id == *id) {
@@ -64,7 +64,7 @@ impl AgentDir {
                 None => OfficeError::not_found(format!("no task {id} of yours; `amb task list` shows them")),
             });
         };
-        self.shared.send_waiting(&mut record)?;
+        self.shared.deliver_pending_update(&mut record)?;
         let taking_on = match record.task.state.takes_on(next) {
             true => Some(self.decide_taking_on(&record)?),
             false => None,
@@ -72,9 +72,9 @@ impl AgentDir {
         let (state, reason) = task::decide_move(record.task.state, next, taking_on)?;
         record.by_office |= reason.is_some();
         let note = reason.as_ref().map(ToString::to_string).or(note);
-        let begun = self.shared.change(&mut record, state, note)?;
+        let entry = self.shared.change(&mut record, state, note)?;
         let refused = reason.map(|why| OfficeError::new(Code::Conflict, format!("the task was rejected: {why}")));
-        Ok(MovedTask { record, begun, refused })
+        Ok(MovedTask { record, entry, refused })
     }
 
     /// Whether the agent may take this task on.
@@ -94,33 +94,32 @@ impl AgentDir {
 impl OfficeState {
     /// Changes a task durably and sends the update. The caller holds the assignee's lock.
     ///
-    /// Once the record is kept the task has moved, and that is what is returned: what could not be done of the rest is in the
-    /// record and the journal entry, for the next reader to do.
+    /// Succeeds once the record is written, since the task has moved: later steps that fail are in the record and the journal
+    /// entry, for the next reader.
     fn change(
         &self,
         record: &mut TaskRecord,
         state: TaskState,
         note: Option<String>,
-    ) -> Result<Option<OpenIntent>, OfficeError> {
-        self.decide_change(record, state, note);
+    ) -> Result<Option<JournalEntry>, OfficeError> {
+        self.apply_change(record, state, note);
         let (assignee, id) = (record.task.assignee.clone(), record.task.id.clone());
-        let begun = self.begin(&Intent::Task { assignee: assignee.clone(), id, file: None });
-        // The record is written with its update before the update is sent, and without it afterwards: a crash in
-        // between loses nothing.
-        self.keep_record(record, Wait::Synced)?;
-        let told = self.send_update(record);
-        let rest = told.and_then(|()| self.write_tasks_of(&assignee, self.current_tasks(&assignee)?));
+        let entry = self.begin(&Intent::Task { assignee: assignee.clone(), id, file: None });
+        // Written with the update before it is sent, and without it afterwards: a crash in between loses nothing.
+        self.write_record(record, Wait::Synced)?;
+        let delivered = self.deliver_update(record);
+        let rest = delivered.and_then(|()| self.write_current_tasks(&assignee, self.current_tasks(&assignee)?));
         if let Err(error) = rest {
             let task = &record.task;
-            tracing::warn!(%error, id = %task.id, owner = %task.owner, "the task has moved, but its owner could not be told");
+            tracing::warn!(%error, id = %task.id, owner = %task.owner, "the task has moved, but notifying its owner failed");
             return Ok(None);
         }
-        Ok(begun)
+        Ok(entry)
     }
 
-    /// Changes the record only; the update waits in it.
-    pub(super) fn decide_change(&self, record: &mut TaskRecord, state: TaskState, note: Option<String>) {
-        let now = self.stamp();
+    /// Changes the record only, and stores the update in it.
+    pub(super) fn apply_change(&self, record: &mut TaskRecord, state: TaskState, note: Option<String>) {
+        let now = self.next_stamp();
         record.task.state = state;
         record.task.note = note;
         record.task.updated_at = now;
@@ -156,76 +155,72 @@ impl OfficeState {
         record.outgoing = Some(PendingUpdate { message, nonce });
     }
 
-    /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
-    pub(super) fn send_waiting(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
+    /// Delivers the pending update that a process left in a record, unless it was delivered.
+    pub(super) fn deliver_pending_update(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(PendingUpdate { message, nonce }) = &record.outgoing else { return Ok(()) };
         let name = message_file::exact_name(self.paths.layout, &message.id, message.sent_at, &message.from, *nonce);
         if self.was_delivered(&message.to, &name, &message.id)? {
             record.outgoing = None;
-            return self.keep_record(record, Wait::Cached);
+            return self.write_record(record, Wait::Cached);
         }
-        self.send_update(record)
+        self.deliver_update(record)
     }
 
-    /// Delivers the update that has just been decided.
-    pub(super) fn send_update(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
+    /// Delivers the update in the record, and removes it from there.
+    pub(super) fn deliver_update(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
         let PendingUpdate { mut message, nonce } = outgoing.clone();
-        if let Err(error) = self.deliver(&mut message, Naming::Exact { nonce }) {
+        if let Err(error) = self.deliver(&mut message, Naming::Exact(nonce)) {
             record.outgoing = Some(outgoing);
             return Err(error);
         }
-        self.keep_record(record, Wait::Cached)
+        self.write_record(record, Wait::Cached)
     }
 }
 
 impl AgentDir {
-    /// Tells the owner of a task that the office rejected when it found it.
+    /// Notifies the owner of a task that the office rejected when it was found.
     pub(crate) fn finish_rejection(&self, id: &TaskId) -> Result<(), OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;
         match self.shared.record(&self.me, id)? {
-            Some(mut record) => self.shared.send_waiting(&mut record),
+            Some(mut record) => self.shared.deliver_pending_update(&mut record),
             None => Ok(()),
         }
     }
 
-    /// Whether a task update is about a task that this agent gave to its sender. What an agent of another program says
-    /// of its task is taken over.
-    pub(crate) fn asked(&self, update: &Message) -> Result<bool, OfficeError> {
-        let Some(said) = &update.task else { return Ok(false) };
-        let Some(pointer) = self.shared.pointer_for(update)? else { return Ok(false) };
+    /// Whether a task update is about a task that this agent gave to its sender. Applies the reported state, which other
+    /// programs do not write into the record.
+    pub(crate) fn is_expected_update(&self, update: &Message) -> Result<bool, OfficeError> {
+        let Some(reported) = &update.task else { return Ok(false) };
+        let Some(pointer) = self.shared.pointer_for_update(update)? else { return Ok(false) };
         let _locked = self.shared.lock_agent(&update.from)?;
         if let Some(mut record) = self.shared.record(&update.from, &pointer.id)? {
-            // Our own agents' records are always at least as far as their updates, so this moves only others'.
-            if !record.task.state.path_to(said.state).is_empty() && record.task.updated_at < update.sent_at {
-                record.task.state = said.state;
-                record.task.note = Some(update.text()).filter(|text| !text.is_empty());
-                record.task.updated_at = update.sent_at;
-                self.shared.keep_record(&record, Wait::Synced)?;
+            // Our own agents' records are never behind their updates, so this moves only those of other programs.
+            if record.task.updated_at < update.sent_at && record.advance(reported.state, update) {
+                self.shared.write_record(&record, Wait::Synced)?;
             }
         }
         Ok(true)
     }
 
-    /// Makes the record again of a task whose record was lost, from the message that brought it.
+    /// Rebuilds a lost record from the message that brought the task.
     fn restore_record(&self, id: &TaskId) -> Result<(), OfficeError> {
         if self.shared.record(&self.me, id)?.is_some() {
             return Ok(());
         }
-        let brought = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
-        let line = self.shared.last_line(&self.me, id, brought)?;
+        let brings_task = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
+        let line = self.shared.last_line(&self.me, id, brings_task)?;
         if let Some(LogLine::In { f, brief, .. }) = line
             && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?
         {
-            self.open_task_found(&found.message, &f)?;
+            self.open_found_task(&found.message, &f)?;
         }
         Ok(())
     }
 
-    /// The task as this agent may see it: the callback only if this agent set it.
-    pub(super) fn task_shown(&self, mut task: Task) -> Task {
-        let owner: &AgentName = &task.owner;
-        if *owner != self.me {
+    /// Returns the task as this agent may see it: with the callback only if this agent set it.
+    pub(super) fn redact_task(&self, mut task: Task) -> Task {
+        if task.owner != self.me {
             task.callback = None;
         }
         task.overdue = task::is_overdue(task.state, task.deadline, self.shared.now());

@@ -1,4 +1,4 @@
-//! Opening a task: when it is sent, or when it is found in the mailbox because another program sent it.
+//! Opens a task: when it is sent, or when it is found in the mailbox because another program sent it.
 
 use amb_core::doc::Sent;
 use amb_core::limits::MAX_SUBJECT_CHARS;
@@ -9,7 +9,7 @@ use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState
 use super::record::{PARENT, SENT_AS, TaskRecord};
 use crate::files::layout::Layout;
 use crate::files::message_file;
-use crate::journal::{Intent, OpenIntent};
+use crate::journal::{Intent, JournalEntry};
 use crate::office::AgentDir;
 use crate::registry::presence::RecipientCard;
 use crate::verbs::deliver::Naming;
@@ -31,29 +31,27 @@ impl AgentDir {
         }
         let _locked = self.shared.lock_agent(&message.to)?;
         let reason = self.rejection(&message, &recipient.card, recipient.foreign_tasks)?;
-        let id = reject_if(&mut message, reason.as_deref())?;
-        // From here on the task is sent, and rejected if its file says so.
-        let (file, begun) = self.shared.deliver_task(&mut message, naming)?;
+        let id = apply_decision(&mut message, reason.as_deref())?;
+        // The rename decides: from then on the task is sent, or rejected if its file says so.
+        let (file, entry) = self.shared.deliver_task(&mut message, naming)?;
         let to = message.to.clone();
-        let answer = new_record(&message, file.clone());
-        match self.shared.settle_task(&to, &id, || Ok(Some((message, file)))) {
-            Ok(record) => {
-                if let Some(begun) = begun {
-                    begun.done();
-                }
-                Ok(record.unwrap_or(answer).sent(TaskState::Pending))
+        let record = new_record(&message, file.clone());
+        match self.shared.finish_task_locked(&to, &id, || Ok(Some((message, file)))) {
+            Ok(finished) => {
+                entry.into_iter().for_each(JournalEntry::done);
+                Ok(finished.unwrap_or(record).sent(TaskState::Pending))
             }
-            // Without its record and update, a rejection would be a silent loss.
-            Err(error) if reason.is_some() && begun.is_none() => Err(error),
+            // Without record, update and journal entry, a rejection would be lost silently.
+            Err(error) if reason.is_some() && entry.is_none() => Err(error),
             Err(error) => {
-                tracing::warn!(%error, %id, "the task is sent, but its record could not be kept; the next look keeps it");
+                tracing::warn!(%error, %id, "the task is sent, but writing its record failed; retrying at the next ingest");
                 let rejected = reason.is_some().then_some(TaskState::Rejected);
-                Ok(Sent { reason, ..answer.sent(rejected.unwrap_or(TaskState::Pending)) })
+                Ok(Sent { reason, ..record.sent(rejected.unwrap_or(TaskState::Pending)) })
             }
         }
     }
 
-    /// Why the office rejects this task, if it does. The caller holds the assignee's lock.
+    /// Returns why the office rejects this task, if it does. The caller holds the assignee's lock.
     fn rejection(&self, message: &Message, card: &Card, foreign: usize) -> Result<Option<String>, OfficeError> {
         let asked = Asked {
             sender: &message.from,
@@ -68,20 +66,20 @@ impl AgentDir {
         })
     }
 
-    /// The record of a task whose message was found in the mailbox, made and decided if it has none.
-    pub(crate) fn open_task_found(&self, message: &Message, file: &str) -> Result<Option<TaskRecord>, OfficeError> {
-        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
+    /// Returns the record of a task whose message was found in the mailbox. Creates and decides it if it is missing.
+    pub(crate) fn open_found_task(&self, message: &Message, file: &str) -> Result<Option<TaskRecord>, OfficeError> {
+        if let Some(record) = self.shared.record_for(&self.me, message, file)? {
             return Ok(Some(record));
         }
         let _locked = self.shared.lock_agent(&self.me)?;
-        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
+        if let Some(record) = self.shared.record_for(&self.me, message, file)? {
             return Ok(Some(record));
         }
         let mut message = message.clone();
         let Some(sent_as) = message.task.as_ref().map(|task| task.id.clone()) else { return Ok(None) };
         if self.shared.record(&self.me, &sent_as)?.is_some() {
-            // Ids of other programs are not unique.
-            let id = message_file::second_task_id(&sent_as, &message, file);
+            // Other programs' ids are not unique.
+            let id = message_file::disambiguated_task_id(&sent_as, &message, file);
             tracing::info!(%sent_as, %id, from = %message.from, "another task has this id already");
             if let Some(task) = &mut message.task {
                 task.id = id;
@@ -89,21 +87,20 @@ impl AgentDir {
             }
         }
         let reason = self.rejection(&message, &self.card()?, 0)?;
-        let id = reject_if(&mut message, reason.as_deref())?;
+        let id = apply_decision(&mut message, reason.as_deref())?;
         if let Some(reason) = &reason {
             tracing::info!(task = %id, from = %message.from, reason, "a task was rejected");
         }
-        let begun = self.shared.begin(&Intent::Task { assignee: self.me.clone(), id: id.clone(), file: None });
-        match self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned())))) {
+        let entry = self.shared.begin(&Intent::Task { assignee: self.me.clone(), id: id.clone(), file: None });
+        match self.shared.finish_task_locked(&self.me, &id, || Ok(Some((message, file.to_owned())))) {
             Ok(record) => {
-                begun.into_iter().for_each(OpenIntent::done);
+                entry.into_iter().for_each(JournalEntry::done);
                 Ok(record)
             }
-            // With its record the task is decided. Its owner's trouble, such as a mailbox that cannot be written to, is not
-            // the reader's; the next look tells the owner.
+            // The record decides. A failure to notify the owner must not fail the reader; the next recovery retries it.
             Err(error) => match self.shared.record(&self.me, &id)? {
                 Some(record) => {
-                    tracing::warn!(%error, %id, owner = %record.task.owner, "the owner of a task could not be told");
+                    tracing::warn!(%error, %id, owner = %record.task.owner, "notifying the owner of a task failed");
                     Ok(Some(record))
                 }
                 None => Err(error),
@@ -111,7 +108,7 @@ impl AgentDir {
         }
     }
 
-    /// The agent's own card, wherever it stands.
+    /// Returns the agent's own card, from its state or the registry.
     pub(crate) fn card(&self) -> Result<Card, OfficeError> {
         if let Some(registered) = self.shared.registered(&self.me)? {
             return Ok(registered.card);
@@ -123,8 +120,8 @@ impl AgentDir {
     }
 }
 
-/// Writes the office's decision into a task's message; returns the task's id.
-fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, OfficeError> {
+/// Writes the office's decision into a task's message. Returns the task's id.
+fn apply_decision(message: &mut Message, reason: Option<&str>) -> Result<TaskId, OfficeError> {
     let Some(task) = &mut message.task else { return Err(OfficeError::invalid("a message of no task")) };
     task.state = TaskState::Pending;
     if let Some(reason) = reason {
@@ -134,7 +131,7 @@ fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, Offi
     Ok(task.id.clone())
 }
 
-/// The record of a task that has just been sent.
+/// Returns the record of a new task.
 pub(super) fn new_record(message: &Message, file: String) -> TaskRecord {
     debug_assert_eq!(message.kind, Kind::Task);
     let task = message.task.clone();
@@ -142,7 +139,7 @@ pub(super) fn new_record(message: &Message, file: String) -> TaskRecord {
     let (parent, sent_as) = (named(PARENT), named(SENT_AS));
     TaskRecord {
         task: Task {
-            // A message of kind task always has one by now.
+            // A task message always has a task by now.
             id: task.as_ref().map_or_else(|| TaskId::fresh(message.sent_at), |task| task.id.clone()),
             owner: message.from.clone(),
             assignee: message.to.clone(),
@@ -160,7 +157,7 @@ pub(super) fn new_record(message: &Message, file: String) -> TaskRecord {
             created_at: message.sent_at,
             updated_at: message.sent_at,
         },
-        mark: Some(message_file::mark(message, &file)),
+        mark: Some(message_file::fingerprint(message, &file)),
         file,
         ttl: message.ttl,
         trace: message.trace.clone(),

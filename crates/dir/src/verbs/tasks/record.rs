@@ -1,4 +1,4 @@
-//! Records of tasks, with the agents that were asked.
+//! Task records, in the state of the assignee.
 
 use std::path::{Path, PathBuf};
 
@@ -10,67 +10,78 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::files::durable::{self, Wait};
-use crate::files::failure::Doing;
+use crate::files::failure::IoContext;
 use crate::files::message_file;
 use crate::files::open;
 use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
 
-/// Names the space in which the ids of tasks are hashed into names of files; it must never change.
+/// UUID namespace in which task ids are hashed into file names; it must never change.
 pub(super) const TASK_SPACE: Uuid = Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_66d1_0b9e_57c3);
 
-/// Everything about one task.
+/// A task and what is needed to send its updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskRecord {
     pub(crate) task: Task,
-    /// The file that brought it, as it was named when it arrived.
+    /// File name under which the message that brought it arrived.
     pub(crate) file: String,
-    /// Of the message that brought it.
+    /// Hops left, from the message that brought it.
     pub(crate) ttl: u8,
     pub(crate) trace: Vec<AgentName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) correlation_id: Option<CorrelationId>,
-    /// It was the office, not the agent, that rejected it.
+    /// Whether the office, not the agent, rejected it.
     #[serde(default)]
     pub(crate) by_office: bool,
-    /// The agents in whose logs it is as overdue.
+    /// Agents whose logs say that it is overdue.
     #[serde(default)]
     pub(crate) told_overdue: Vec<AgentName>,
-    /// The office rejected it before anybody was shown it: only its owner sees it.
+    /// Rejected by the office when it was sent: only its owner sees it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) undelivered: bool,
-    /// The id that its sender gave it, if another task of this agent's had that id already.
+    /// The sender's id for it, if another task of this agent had that id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sent_as: Option<TaskId>,
-    /// Tells its message from another one of the same sender's in a file of the same name. Earlier versions had none.
+    /// Fingerprint of its message, which distinguishes files of the same name. Missing in earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<u32>,
-    /// An update that is decided but perhaps not delivered: the next reader of the record delivers it.
+    /// An update that may not be delivered yet: the next reader of the record delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outgoing: Option<PendingUpdate>,
 }
 
 impl TaskRecord {
-    /// Whether this is the record of the task that this message, which arrived in this file, brought.
-    pub(crate) fn is_of(&self, message: &Message, file: &str) -> bool {
+    /// Whether this message, which arrived in this file, brought the task.
+    pub(crate) fn matches(&self, message: &Message, file: &str) -> bool {
         self.task.owner == message.from
             && self.file == file
-            && self.mark.is_none_or(|mark| mark == message_file::mark(message, file))
+            && self.mark.is_none_or(|mark| mark == message_file::fingerprint(message, file))
     }
 
     /// Whether the agent may see the task.
-    pub(crate) fn is_shown_to(&self, agent: &AgentName) -> bool {
+    pub(crate) fn is_visible_to(&self, agent: &AgentName) -> bool {
         !self.undelivered || self.task.owner == *agent
     }
 
-    /// The task as a message carries it, in this state.
+    /// Moves the task as an update says, if that is a legal move. Returns whether it moved.
+    pub(crate) fn advance(&mut self, state: TaskState, update: &Message) -> bool {
+        if self.task.state.path_to(state).is_empty() {
+            return false;
+        }
+        self.task.state = state;
+        self.task.note = Some(update.text()).filter(|text| !text.is_empty());
+        self.task.updated_at = update.sent_at.max(self.task.updated_at);
+        true
+    }
+
+    /// Returns the task as a message carries it, in this state.
     pub(crate) fn task_ref(&self, state: TaskState) -> TaskRef {
         let Task { id, deadline, parent, .. } = &self.task;
         let parent = parent.iter().map(|parent| (PARENT.to_owned(), parent.as_str().into()));
         TaskRef { id: id.clone(), state, deadline: *deadline, extra: parent.collect() }
     }
 
-    /// The answer to the send of this task: if the office did not reject it, that it is in this state.
+    /// Returns the result of the send of this task, with this state unless the office rejected it.
     pub(crate) fn sent(&self, state: TaskState) -> Sent {
         let Task { owner, assignee, message_id, created_at, .. } = &self.task;
         let subject = self.task.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
@@ -87,22 +98,23 @@ impl TaskRecord {
     }
 }
 
-/// Where a task's message names the task of which it is a piece.
+/// Field of a task's message: the task that it is a part of.
 pub(crate) const PARENT: &str = "parent";
-/// Where a task's message, on its way into the record, names the id that its sender gave the task.
+/// Field of a task's message, on its way into the record: the sender's id for the task.
 pub(super) const SENT_AS: &str = "sent_as";
 
-/// An update on its way to the owner.
+/// An update to be delivered to the owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingUpdate {
     pub(crate) message: Message,
-    /// Part of the name of its file, so that it can be delivered only once.
+    /// Part of its file name, so that it can be delivered only once.
     pub(crate) nonce: u32,
 }
 
-/// Open ones, and those that have ended.
+/// Subdirectory of ended tasks.
 pub(super) const ENDED: &str = "ended";
 
+/// Returns the file name of a record.
 pub(super) fn key(id: &TaskId) -> String {
     format!("{}.json", Uuid::new_v5(&TASK_SPACE, id.as_str().as_bytes()).simple())
 }
@@ -112,12 +124,12 @@ impl OfficeState {
         self.paths.state(assignee).join("tasks")
     }
 
-    /// The record of a task, open or ended.
+    /// Returns the record of a task, open or ended.
     pub(crate) fn record(&self, assignee: &AgentName, id: &TaskId) -> Result<Option<TaskRecord>, OfficeError> {
         let directory = self.tasks_dir(assignee);
         let (open, ended) = (directory.join(key(id)), directory.join(ENDED).join(key(id)));
-        // One whose end was cut short lies in both places, and the ended one is the truth. Ended ones are never opened again,
-        // so the last look cannot miss one that ends while we look.
+        // After an interrupted move a record is in both places, and the ended one is right. Ended tasks stay ended, so the
+        // last read cannot miss one that ends meanwhile.
         for path in [&ended, &open, &ended] {
             if let Some(record) = read_json::<TaskRecord>(path)?.filter(|record| record.task.id == *id) {
                 return Ok(Some(record));
@@ -126,27 +138,31 @@ impl OfficeState {
         Ok(None)
     }
 
-    /// The record of the task that a message brought, under its own id or under the one that it was given because another
-    /// task had that id.
-    pub(crate) fn record_of(
+    /// Returns the record of the task that a message brought, under its own id or, if that was taken, the disambiguated one.
+    pub(crate) fn record_for(
         &self,
         assignee: &AgentName,
         message: &Message,
         file: &str,
     ) -> Result<Option<TaskRecord>, OfficeError> {
         let Some(task) = &message.task else { return Ok(None) };
-        for id in [&task.id, &message_file::second_task_id(&task.id, message, file)] {
-            if let Some(record) = self.record(assignee, id)?.filter(|record| record.is_of(message, file)) {
+        for id in [&task.id, &message_file::disambiguated_task_id(&task.id, message, file)] {
+            if let Some(record) = self.record(assignee, id)?.filter(|record| record.matches(message, file)) {
                 return Ok(Some(record));
             }
         }
         Ok(None)
     }
 
-    /// Gives a message that brought a task the id under which the office knows the task.
-    pub(crate) fn name_task(&self, assignee: &AgentName, message: &mut Message, file: &str) -> Result<(), OfficeError> {
+    /// Sets the task id in a message to the one under which the office knows the task.
+    pub(crate) fn set_known_task_id(
+        &self,
+        assignee: &AgentName,
+        message: &mut Message,
+        file: &str,
+    ) -> Result<(), OfficeError> {
         if message.kind == Kind::Task
-            && let Some(record) = self.record_of(assignee, message, file)?
+            && let Some(record) = self.record_for(assignee, message, file)?
             && let Some(task) = &mut message.task
         {
             task.id = record.task.id;
@@ -154,29 +170,29 @@ impl OfficeState {
         Ok(())
     }
 
-    /// Keeps a record. The caller holds the assignee's lock.
-    pub(crate) fn keep_record(&self, record: &TaskRecord, wait: Wait) -> Result<(), OfficeError> {
+    /// Writes a record. The caller holds the assignee's lock.
+    pub(crate) fn write_record(&self, record: &TaskRecord, wait: Wait) -> Result<(), OfficeError> {
         let directory = self.tasks_dir(&record.task.assignee);
         let open = directory.join(key(&record.task.id));
         if !record.task.state.is_terminal() {
-            durable::make_dir(&directory, &self.syncer).doing("could not keep the task")?;
+            durable::make_dir(&directory, &self.syncer).context("could not keep the task")?;
             return write_json(self, &open, record, wait);
         }
         let ended = directory.join(ENDED);
-        durable::make_dir(&ended, &self.syncer).doing("could not keep the task")?;
+        durable::make_dir(&ended, &self.syncer).context("could not keep the task")?;
         write_json(self, &ended.join(key(&record.task.id)), record, wait)?;
         if let Err(error) = durable::remove(&open) {
-            // The ended one is the truth, wherever both are.
-            tracing::warn!(%error, id = %record.task.id, "the record of a task that has ended is also among the open ones");
+            // Where both exist, the ended one is right.
+            tracing::warn!(%error, id = %record.task.id, "removing the open record of an ended task failed");
         }
         Ok(())
     }
 
-    /// All records of tasks given to an agent; the ended ones too if wanted.
+    /// Returns the records of tasks given to an agent, with ended ones if wanted.
     pub(crate) fn records(&self, assignee: &AgentName, ended: bool) -> Result<Vec<TaskRecord>, OfficeError> {
         let directory = self.tasks_dir(assignee);
         let mut records: Vec<TaskRecord> = read_all(&directory)?;
-        // One that ended while its move was cut short lies in both places; the ended one is the truth.
+        // After an interrupted move a record is in both places, and the ended one is right.
         if ended {
             let ended: Vec<TaskRecord> = read_all(&directory.join(ENDED))?;
             records.retain(|open| !ended.iter().any(|record| record.task.id == open.task.id));
@@ -187,7 +203,7 @@ impl OfficeState {
         Ok(records)
     }
 
-    /// The tasks that an agent has under way.
+    /// Returns the tasks that an agent has accepted and not ended, oldest first.
     pub(crate) fn current_tasks(&self, assignee: &AgentName) -> Result<Vec<TaskId>, OfficeError> {
         let mut current: Vec<Task> = self.records(assignee, false)?.into_iter().map(|record| record.task).collect();
         current.retain(|task| task.state.is_current());
@@ -196,14 +212,12 @@ impl OfficeState {
     }
 }
 
-/// Every file of ours in a directory. Files vanish while it is listed; those are passed over.
+/// Reads every JSON file in a directory. Files that vanish meanwhile are skipped.
 pub(super) fn read_all<T: serde::de::DeserializeOwned>(directory: &Path) -> Result<Vec<T>, OfficeError> {
-    let Some(entries) = open::if_there(fs_err::read_dir(directory)).doing("could not list the tasks")? else {
-        return Ok(Vec::new());
-    };
+    let context = "could not list the tasks";
     let mut all = Vec::new();
-    for entry in entries {
-        let path = entry.doing("could not list the tasks")?.path();
+    for entry in open::entries(directory).context(context)? {
+        let path = entry.context(context)?.path();
         if path.extension().is_some_and(|extension| extension == "json") {
             all.extend(read_json(&path)?);
         }

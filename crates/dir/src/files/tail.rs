@@ -1,4 +1,4 @@
-//! The lines of a file from the last to the first, in blocks, within a budget of bytes.
+//! Reads the lines of a file from the last to the first, in blocks, within a budget of bytes.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -7,39 +7,37 @@ use fs_err::File;
 
 /// Bytes read at a time.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// A longer line is not one of ours: the longest content with every character escaped is shorter.
-pub(super) const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
-
 /// One line, without its newline.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum TailLine<'a> {
-    /// A line of bearable length.
+pub(crate) enum TailLine<'a> {
     Line(&'a [u8]),
-    /// A line longer than any transcript has; what it holds was not kept.
+    /// A line over the limit, whose bytes were not kept.
     TooLong,
 }
 
 /// Reads lines backwards.
-pub(super) struct Tail<'a> {
+pub(crate) struct Tail<'a> {
     file: &'a File,
-    /// Where the block in memory begins in the file.
+    /// Offset of the block in the file.
     start: u64,
     block: Vec<u8>,
-    /// How much of the block is still to be given out.
+    /// Length of the part of the block that is still to be returned.
     end: usize,
-    /// The pieces of the current line that lay in later blocks, last piece first.
+    /// Pieces of the current line from later blocks, last piece first.
     pieces: Vec<Vec<u8>>,
     pieces_len: usize,
     too_long: bool,
     line: Vec<u8>,
+    max_line: usize,
     budget: usize,
     done: bool,
     shrunk: bool,
 }
 
 impl<'a> Tail<'a> {
-    /// Reads the lines that end at or before `end`, and at most `budget` bytes (and one block).
-    pub(super) fn new(file: &'a File, end: u64, budget: usize) -> Self {
+    /// Reads the lines that end at or before `end`, each of at most `max_line` bytes, and in all at most `budget` bytes
+    /// and one block.
+    pub(crate) fn new(file: &'a File, end: u64, max_line: usize, budget: usize) -> Self {
         Self {
             file,
             start: end,
@@ -49,6 +47,7 @@ impl<'a> Tail<'a> {
             pieces_len: 0,
             too_long: false,
             line: Vec::new(),
+            max_line,
             budget,
             done: false,
             shrunk: false,
@@ -56,28 +55,31 @@ impl<'a> Tail<'a> {
     }
 
     /// Whether lines were left unread because the budget was spent.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         !self.done && self.budget == 0
     }
 
-    /// Whether the file became shorter under the reader; what was read then is not to be trusted.
-    pub(super) fn shrank(&self) -> bool {
+    /// Whether the file shrank while it was read, so that the lines cannot be trusted.
+    pub(crate) fn shrank(&self) -> bool {
         self.shrunk
     }
 
-    /// The line before the ones given so far. The first is what stands behind the last newline (mostly nothing).
-    pub(super) fn previous(&mut self) -> io::Result<Option<TailLine<'_>>> {
+    /// Returns the line before those returned so far. The first is what follows the last newline, usually nothing.
+    pub(crate) fn previous(&mut self) -> io::Result<Option<TailLine<'_>>> {
         loop {
             if self.done {
                 return Ok(None);
             }
             if let Some(newline) = self.block[..self.end].iter().rposition(|byte| *byte == b'\n') {
-                self.keep(newline + 1);
-                self.end = newline;
+                let end = std::mem::replace(&mut self.end, newline);
+                if self.pieces.is_empty() && !self.too_long && end - newline <= self.max_line {
+                    return Ok(Some(TailLine::Line(&self.block[newline + 1..end])));
+                }
+                self.keep(newline + 1, end);
                 return Ok(Some(self.assemble()));
             }
-            self.keep(0);
-            self.end = 0;
+            let end = std::mem::take(&mut self.end);
+            self.keep(0, end);
             if self.start == 0 {
                 self.done = true;
                 return Ok(Some(self.assemble()));
@@ -88,11 +90,11 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Sets the rest of the block from `from` aside as a piece of the current line.
-    fn keep(&mut self, from: usize) {
-        let piece = &self.block[from..self.end];
+    /// Keeps a range of the block as a piece of the current line.
+    fn keep(&mut self, from: usize, to: usize) {
+        let piece = &self.block[from..to];
         self.pieces_len += piece.len();
-        if self.pieces_len > MAX_LINE_BYTES {
+        if self.pieces_len > self.max_line {
             self.too_long = true;
             self.pieces.clear();
         } else if !piece.is_empty() {
@@ -134,12 +136,14 @@ impl<'a> Tail<'a> {
 mod tests {
     use super::*;
 
+    const MAX_LINE_BYTES: usize = 2 << 20;
+
     fn backwards(text: &[u8], budget: usize) -> (Vec<Option<Vec<u8>>>, bool) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
         fs_err::write(&path, text).unwrap();
         let file = File::open(&path).unwrap();
-        let mut tail = Tail::new(&file, text.len() as u64, budget);
+        let mut tail = Tail::new(&file, text.len() as u64, MAX_LINE_BYTES, budget);
         let mut lines = Vec::new();
         while let Some(found) = tail.previous().unwrap() {
             lines.push(match found {
