@@ -1,11 +1,11 @@
 //! Who may write across the mount.
 //!
-//! A resident accepts mail from the agents that its card's `allow_from` names; the mount answers connection requests by that. `*`
-//! there means the agents of the directory, and those that the resident wrote to first, so that they can answer; every agent of
-//! the office only where the operator opened the mount ([`crate::Terms::open`]).
+//! A resident accepts mail from the agents in its card's `allow_from`; the mount answers connection requests accordingly.
+//! `*` there means the agents of the directory, and those that the resident wrote to first, so that they can answer. It
+//! means every agent of the office only if the operator opened the mount ([`crate::Terms::open`]).
 //!
-//! A guest is asked as any agent of the office is: by a request for a connection, while the mail waits. One whose own
-//! `allow_from` names the resident has said yes already.
+//! A guest is asked for consent by a connection request, like any agent of the office, while the mail waits. A guest whose
+//! own `allow_from` names the resident has consented already.
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
 use amb_core::error::if_found;
@@ -15,19 +15,23 @@ use amb_store::{Agent, Ask};
 use crate::context::Context;
 use crate::membership::Resident;
 
-/// Whether a resident's message to an agent without a connection may go.
+/// Whether a resident may send to an agent without a connection.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ConsentAnswer {
     /// They are connected now.
     Go,
-    /// The agent has not decided yet; the message waits.
+    /// The agent has not decided yet.
     Wait,
-    /// The agent refused, and why.
+    /// The agent refused, with the reason.
     Refuse(String),
 }
 
 /// Whether a resident accepts mail from an agent of the office.
-pub(crate) async fn hears(context: &Context, resident: &Resident, from: &AgentName) -> Result<bool, OfficeError> {
+pub(crate) async fn accepts_mail_from(
+    context: &Context,
+    resident: &Resident,
+    from: &AgentName,
+) -> Result<bool, OfficeError> {
     let allowed = &resident.card.allow_from;
     if allowed.names(from) {
         return Ok(true);
@@ -35,8 +39,8 @@ pub(crate) async fn hears(context: &Context, resident: &Resident, from: &AgentNa
     Ok(allowed.allows(from) && (context.terms.open || context.ledger.is_contact(&resident.agent.name, from).await?))
 }
 
-/// Explains to an agent of the office why its mail is refused.
-pub(crate) fn not_heard(resident: &AgentName, from: &AgentName) -> String {
+/// Returns why a resident refuses mail from an agent of the office.
+pub(crate) fn not_accepted(resident: &AgentName, from: &AgentName) -> String {
     format!(
         "{resident} does not take mail from {from}: its allow_from does not name {from}, and `*` means its own directory"
     )
@@ -46,7 +50,7 @@ pub(crate) fn not_heard(resident: &AgentName, from: &AgentName) -> String {
 pub(crate) async fn answer(context: &Context, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
     let Some(known) = context.membership.resident(&resident.name) else { return Ok(()) };
     let now = Timestamp::now();
-    let answered = if hears(context, &known, from).await? {
+    let answered = if accepts_mail_from(context, &known, from).await? {
         let accepted = context.store.accept_connection(resident, from, now).await;
         accepted.map(|written| drop(context.publish(written)))
     } else {
@@ -70,11 +74,11 @@ pub(crate) async fn ask(
     let (me, now) = (&resident.agent, Timestamp::now());
     let connections = context.store.connections(me).await?;
     let standing = connections.iter().find(|connection| connection.agent_name == *guest);
-    let mut asked = false;
+    let mut requested = false;
     match standing.map(|standing| (standing.status, standing.outgoing)) {
         Some((ConnectionStatus::Active, _)) => return Ok(ConsentAnswer::Go),
-        Some((ConnectionStatus::Pending, true)) => asked = true,
-        // Decided after the message was written. A later message may ask again.
+        Some((ConnectionStatus::Pending, true)) => requested = true,
+        // Decided after the message was written. A later message may request again.
         Some((ConnectionStatus::Rejected, true) | (ConnectionStatus::Revoked, _))
             if standing.is_some_and(|standing| standing.updated_at >= since) =>
         {
@@ -82,7 +86,7 @@ pub(crate) async fn ask(
         }
         _ => {}
     }
-    if !asked {
+    if !requested {
         let ask = Ask {
             private_code: context.terms.private_codes,
             expires_at: now.checked_add(context.terms.code_ttl).ok(),
@@ -93,7 +97,7 @@ pub(crate) async fn ask(
             Ok(written) => drop(context.publish(written)),
             Err(error) => {
                 return match error.code() {
-                    // A concurrent request won, or too many requests are pending: decided by the next round.
+                    // A concurrent request was first, or too many are pending: decided by the next round.
                     Code::Conflict | Code::TooManyRequests => Ok(ConsentAnswer::Wait),
                     Code::NotAllowed | Code::NotFound | Code::Invalid => Ok(ConsentAnswer::Refuse(error.to_string())),
                     _ => Err(error),
@@ -107,8 +111,8 @@ pub(crate) async fn ask(
         context.publish(context.store.accept_connection(&target, &me.name, now).await?);
         return Ok(ConsentAnswer::Go);
     }
-    if !asked {
-        tracing::info!(from = %me.name, to = %guest, "mail waits: the agent was asked for a connection");
+    if !requested {
+        tracing::info!(from = %me.name, to = %guest, "requested a connection; mail waits for consent");
     }
     Ok(ConsentAnswer::Wait)
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::Backoff;
+use amb_core::{Backoff, OfficeError};
 use amb_dir::DirOffice;
 use amb_store::{LogEntry, Store, Written};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -13,23 +14,23 @@ use crate::ledger::CrossingLedger;
 use crate::membership::Membership;
 use crate::stats::Stats;
 
-/// Called with what was written to agents' logs, so that listeners get a hint.
+/// Called with new entries in agents' logs, so that listeners get a hint.
 pub type HintListeners = Arc<dyn Fn(&[LogEntry]) + Send + Sync>;
 
-/// The office's rules for connection requests, which apply to residents too, and who reaches residents.
+/// The office's rules for connection requests, and who may write to residents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Codes are withheld from the target's inbox and events.
+    /// Whether codes are withheld from the target's inbox and events.
     pub private_codes: bool,
-    /// How long a request can be approved.
+    /// How long a request stays valid.
     pub code_ttl: Duration,
-    /// Most requests that one agent may have waiting.
+    /// Most pending requests of one agent.
     pub max_pending: u32,
-    /// `*` in a resident's `allow_from` means every agent of the office, not only those of its directory.
+    /// Whether `*` in a resident's `allow_from` means every agent of the office, not only those of its directory.
     pub open: bool,
 }
 
-/// A running mount.
+/// State of a running mount.
 pub(crate) struct Context {
     pub(crate) office: DirOffice,
     pub(crate) store: Arc<dyn Store>,
@@ -43,7 +44,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Hints at what a verb wrote, and returns its answer.
+    /// Sends hints for what a verb wrote, and returns its answer.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         if !written.entries.is_empty() {
             (self.hint)(&written.entries);
@@ -52,7 +53,44 @@ impl Context {
     }
 }
 
-/// Backoff of a loop that failed.
+/// Paces a loop of rounds.
+pub(crate) struct Rounds<'a> {
+    context: &'a Context,
+    /// What the loop does, for logs and health.
+    doing: String,
+    /// Cuts a pause short.
+    hint: Arc<Notify>,
+    backoff: Backoff,
+}
+
+impl<'a> Rounds<'a> {
+    pub(crate) fn new(context: &'a Context, doing: impl Into<String>, hint: Arc<Notify>) -> Self {
+        Self { context, doing: doing.into(), hint, backoff: backoff() }
+    }
+
+    /// Records the result of a round, and waits for the pause that it returned or, after a failure, for the backoff. Returns
+    /// `false` once the mount closes.
+    pub(crate) async fn next(&mut self, result: Result<Duration, OfficeError>) -> bool {
+        let pause = match result {
+            Ok(pause) => {
+                self.context.stats.succeeded(&self.doing);
+                self.backoff.reset();
+                pause
+            }
+            Err(error) => {
+                self.context.stats.failed(&self.doing, &error);
+                self.backoff.pause()
+            }
+        };
+        tokio::select! {
+            () = self.hint.notified() => true,
+            () = tokio::time::sleep(pause) => true,
+            () = self.context.closing.cancelled() => false,
+        }
+    }
+}
+
+/// Backoff of failed rounds.
 pub(crate) fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(200), Duration::from_secs(15))
 }

@@ -1,5 +1,4 @@
-//! Deletes ledger rows of messages that the office has removed; see [`crate::ledger`]. Otherwise it would grow without
-//! bound.
+//! Deletes ledger rows of messages that the office has removed, so that the ledger does not grow without bound.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,62 +6,50 @@ use std::time::Duration;
 use amb_core::OfficeError;
 use amb_core::error::if_found;
 
-use crate::context::{Context, backoff};
+use crate::context::{Context, Rounds};
 use crate::ledger::CrossingRow;
 
-/// Delay of the first round, by when residents and guests are known.
+/// Delay of the first round, until residents and guests are known.
 const FIRST: Duration = Duration::from_secs(30);
 /// Interval of rounds. The office removes mail days after it was read.
-const LOOK: Duration = Duration::from_secs(600);
+const INTERVAL: Duration = Duration::from_secs(600);
 /// Rows checked in one round, so that its cost does not depend on the length of the ledger.
-const SOME: u32 = 500;
+const BATCH: u32 = 500;
 
 const DOING: &str = "forgetting mail that the office has removed";
 
-pub(crate) async fn keep(context: Arc<Context>) {
-    let (mut after, mut wait) = (0, FIRST);
-    let mut backoff = backoff();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = context.closing.cancelled() => return,
-        }
-        wait = match look(&context, after).await {
-            Ok((last, forgotten)) => {
-                context.stats.works(DOING);
-                backoff.reset();
-                after = last;
-                // If all of them were deleted, the next ones are likely to be too.
-                if forgotten == SOME as usize { Duration::ZERO } else { LOOK }
-            }
-            Err(error) => {
-                context.stats.failed(DOING, &error);
-                backoff.pause()
-            }
-        };
+pub(crate) async fn run(context: Arc<Context>) {
+    let mut rounds = Rounds::new(&context, DOING, Arc::default());
+    let (mut after, mut result) = (0, Ok(FIRST));
+    while rounds.next(result).await {
+        result = delete_batch(&context, after).await.map(|(last, deleted)| {
+            after = last;
+            // If all of them were deleted, the next ones are likely to be too.
+            if deleted == BATCH as usize { Duration::ZERO } else { INTERVAL }
+        });
     }
 }
 
-/// Checks some rows after this one. Returns where to continue (0: from the start) and how many were deleted.
-async fn look(context: &Context, after: i64) -> Result<(i64, usize), OfficeError> {
-    let rows = context.ledger.read_ones(after, SOME).await?;
-    let last = if rows.len() == SOME as usize { rows.last().map_or(0, |row| row.number) } else { 0 };
-    let mut forgotten = Vec::new();
+/// Checks a batch of rows after this number. Returns where to continue (0: from the start) and how many were deleted.
+async fn delete_batch(context: &Context, after: i64) -> Result<(i64, usize), OfficeError> {
+    let rows = context.ledger.read_rows(after, BATCH).await?;
+    let last = if rows.len() == BATCH as usize { rows.last().map_or(0, |row| row.number) } else { 0 };
+    let mut obsolete = Vec::new();
     for row in rows {
-        if is_over(context, &row).await? {
-            forgotten.push(row.number);
+        if is_obsolete(context, &row).await? {
+            obsolete.push(row.number);
         }
     }
-    let count = forgotten.len();
-    context.ledger.forget(forgotten).await?;
+    let count = obsolete.len();
+    context.ledger.forget(obsolete).await?;
     Ok((last, count))
 }
 
-/// Whether nothing can refer to a message any more.
-async fn is_over(context: &Context, row: &CrossingRow) -> Result<bool, OfficeError> {
-    // A task report, of which the office wrote its own message.
+/// Whether nothing can refer to a message any longer.
+async fn is_obsolete(context: &Context, row: &CrossingRow) -> Result<bool, OfficeError> {
+    // A task report: the office wrote its own message for it.
     let Some(id) = row.office_id else { return Ok(true) };
-    // One of the two is the resident, whose view shows what the office still has.
+    // One of the two is the resident, who can see the message while the office has it.
     let resident = context.membership.resident(&row.recipient).or_else(|| context.membership.resident(&row.sender));
     let Some(resident) = resident else { return Ok(false) };
     Ok(if_found(context.store.message(&resident.agent, &id.into()).await)?.is_none())
@@ -99,12 +86,16 @@ mod tests {
             row(out("unread", fresh_uuid(now))),
         ]);
         let rows = rows.await.unwrap();
-        context.ledger.note(rows[..3].iter().map(|row| (row.number, CrossingState::Read)).collect()).await.unwrap();
+        context
+            .ledger
+            .set_states(rows[..3].iter().map(|row| (row.number, CrossingState::Read)).collect())
+            .await
+            .unwrap();
 
-        assert_eq!(look(context, 0).await.unwrap(), (0, 2));
+        assert_eq!(delete_batch(context, 0).await.unwrap(), (0, 2));
         for (id, stays) in [("removed", false), ("kept", true), ("report", false), ("unread", true)] {
             let id: MessageId = id.parse().unwrap();
-            assert_eq!(context.ledger.outward(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");
+            assert_eq!(context.ledger.by_dir_id(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");
         }
     }
 }

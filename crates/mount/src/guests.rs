@@ -1,8 +1,8 @@
-//! Which agents of the office are listed in the directory, and with which card.
+//! Lists agents of the office in the directory.
 //!
-//! First come agents related to a resident: those it wrote to first and those its card names; in an open mount also its
-//! connections. An open mount then lists others by their last heartbeat, so that no choice of a name gives priority. A
-//! guest that drops out keeps its mailbox, since mail may wait there, and its name; its description is removed.
+//! Agents related to a resident come first: those it wrote to first and those its card names; in an open mount also its
+//! connections. An open mount then lists others by their last heartbeat, so that a name gives no priority. A guest that is
+//! no longer listed keeps its mailbox, since mail may wait there, and its name; its description is removed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -16,22 +16,22 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::membership::{AdvertisedCard, Guest, LOOK, Newcomer, Resident, fitting};
+use crate::membership::{Guest, ListedCard, Newcomer, Resident, SYNC_INTERVAL, fit_card};
 
-/// Every so many rounds guests get a heartbeat, well within the time after which they count as offline.
-const BEAT: u32 = 5;
-/// Every so many rounds connections and long lists of agents are scanned.
-const LONG: u32 = 30;
+/// Rounds between heartbeats of guests, well within the heartbeat timeout.
+const HEARTBEAT_ROUNDS: u32 = 5;
+/// Rounds between scans of connections and long lists of agents.
+const SCAN_ROUNDS: u32 = 30;
 /// Most agents of the office that are listed. Others are listed when they write to a resident that accepts their mail.
-const MOST_GUESTS: usize = 250;
-/// Most mailboxes before unrelated agents get none: mailboxes stay when their agents change.
-const MOST_MAILBOXES: usize = 1_000;
+pub(crate) const MAX_GUESTS: usize = 250;
+/// Above this many mailboxes, unrelated agents get none: mailboxes are never removed.
+const MAX_MAILBOXES: usize = 1_000;
 /// Page size of the office's list of agents.
 const PAGE: u32 = 100;
-/// A list of at most so many pages is scanned in every round.
-const SHORT: usize = 10;
+/// A list of at most this many pages is scanned in every round.
+const SHORT_LIST_PAGES: usize = 10;
 
-/// Agents of the office, each with a resident who may see it.
+/// Agents of the office, each with a resident that may see it.
 type Chosen = Vec<(AgentName, Arc<Resident>)>;
 
 /// State kept between rounds.
@@ -40,42 +40,34 @@ pub(crate) struct GuestScan {
     round: u32,
     connected: Chosen,
     /// Agents related to no resident, by their last heartbeat.
-    strangers: Vec<AgentEntry>,
+    unrelated: Vec<AgentEntry>,
     /// Pages of the list of agents at the last scan.
     pages: usize,
 }
 
-/// Writes cards and heartbeats of the office's agents into the directory. `local_names` holds the folded names of the
-/// directory's own agents.
-pub(crate) async fn look_at_office(
+/// Writes cards and heartbeats of at most `max` agents of the office into the directory. `local_names` holds the
+/// case-folded names of the directory's own agents.
+pub(crate) async fn sync_guests(
     context: &Context,
     local_names: &HashSet<String>,
-    looked: &mut GuestScan,
+    scan: &mut GuestScan,
+    max: usize,
 ) -> Result<(), OfficeError> {
-    look(context, local_names, looked, MOST_GUESTS).await
-}
-
-async fn look(
-    context: &Context,
-    local_names: &HashSet<String>,
-    looked: &mut GuestScan,
-    most: usize,
-) -> Result<(), OfficeError> {
-    let round = looked.round;
+    let round = scan.round;
     let residents = context.membership.residents();
     let Some(viewer) = residents.first() else { return Ok(()) };
     if context.terms.open {
-        if round.is_multiple_of(LONG) {
-            looked.connected = connected(context, &residents).await?;
+        if round.is_multiple_of(SCAN_ROUNDS) {
+            scan.connected = connected(context, &residents).await?;
         }
-        if round.is_multiple_of(LONG) || looked.pages <= SHORT {
-            (looked.strangers, looked.pages) = heard_last(context, viewer, local_names, most).await?;
+        if round.is_multiple_of(SCAN_ROUNDS) || scan.pages <= SHORT_LIST_PAGES {
+            (scan.unrelated, scan.pages) = recently_seen(context, viewer, local_names, max).await?;
         }
     }
-    let beat = round.is_multiple_of(BEAT);
+    let heartbeat = round.is_multiple_of(HEARTBEAT_ROUNDS);
     let mut chosen = HashSet::new();
-    for (name, resident) in acquainted(context, &residents, &looked.connected).await? {
-        if chosen.len() == most {
+    for (name, resident) in related_agents(context, &residents, &scan.connected).await? {
+        if chosen.len() == max {
             break;
         }
         if local_names.contains(&name.folded())
@@ -85,42 +77,42 @@ async fn look(
             continue;
         }
         let is_shown = context.membership.guest(&name).is_some_and(|guest| guest.is_described());
-        if (beat || !is_shown)
+        if (heartbeat || !is_shown)
             && let Some(entry) = visible(context, &resident, &name).await?
         {
-            show_guest(context, &entry, beat).await?;
+            list_guest(context, &entry, heartbeat).await?;
         }
     }
-    for entry in &looked.strangers {
-        if chosen.len() == most {
+    for entry in &scan.unrelated {
+        if chosen.len() == max {
             break;
         }
         let has_room =
-            context.membership.guests().len() < MOST_MAILBOXES || context.membership.guest(&entry.name).is_some();
+            context.membership.guests().len() < MAX_MAILBOXES || context.membership.guest(&entry.name).is_some();
         if has_room && chosen.insert(entry.name.clone()) {
-            show_guest(context, entry, beat).await?;
+            list_guest(context, entry, heartbeat).await?;
         }
     }
-    if round.is_multiple_of(LONG) {
+    if round.is_multiple_of(SCAN_ROUNDS) {
         for guest in context.membership.guests() {
             if !chosen.contains(guest.mailbox.me()) {
                 show(&guest, undescribed(), false, false).await?;
             }
         }
     }
-    looked.round = round.wrapping_add(1);
+    scan.round = round.wrapping_add(1);
     Ok(())
 }
 
 /// Agents related to a resident; those it wrote to first come first.
-async fn acquainted(
+async fn related_agents(
     context: &Context,
     residents: &[Arc<Resident>],
     connected: &[(AgentName, Arc<Resident>)],
 ) -> Result<Chosen, OfficeError> {
     let by_name: HashMap<&AgentName, &Arc<Resident>> = residents.iter().map(|one| (&one.agent.name, one)).collect();
     let mut found = Vec::new();
-    for (resident, guest) in context.ledger.contacts(MOST_GUESTS).await? {
+    for (resident, guest) in context.ledger.contacts(MAX_GUESTS).await? {
         if let Some(resident) = by_name.get(&resident).filter(|resident| resident.card.allow_from.allows(&guest)) {
             found.push((guest, Arc::clone(resident)));
         }
@@ -138,14 +130,14 @@ async fn connected(context: &Context, residents: &[Arc<Resident>]) -> Result<Cho
     for resident in residents {
         let connections = context.store.connections(&resident.agent).await?;
         let active = connections.into_iter().filter(|connection| connection.status == ConnectionStatus::Active);
-        found.extend(active.take(MOST_GUESTS).map(|connection| (connection.agent_name, resident.clone())));
+        found.extend(active.take(MAX_GUESTS).map(|connection| (connection.agent_name, resident.clone())));
     }
     Ok(found)
 }
 
-/// An agent of exactly this name, if the resident may see it.
+/// Returns the agent of exactly this name, if the resident may see it.
 async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Result<Option<AgentEntry>, OfficeError> {
-    // Checked first because it is cheap: a miss of the other verb searches for the nearest name.
+    // Checked first because it is cheap: if the other verb finds nothing, it searches for the nearest name.
     if context.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
         return Ok(None);
     }
@@ -153,11 +145,11 @@ async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Re
 }
 
 /// Returns the discoverable agents with the latest heartbeats, newest first, and the number of pages of all.
-async fn heard_last(
+async fn recently_seen(
     context: &Context,
     viewer: &Resident,
     local_names: &HashSet<String>,
-    most: usize,
+    max: usize,
 ) -> Result<(Vec<AgentEntry>, usize), OfficeError> {
     // A heap with the oldest heartbeat on top, which is dropped first.
     let mut newest: BinaryHeap<(Reverse<Option<Timestamp>>, AgentName)> = BinaryHeap::new();
@@ -174,7 +166,7 @@ async fn heard_last(
             }
             newest.push((Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone()));
             entries.insert(entry.name.clone(), entry);
-            if newest.len() > most
+            if newest.len() > max
                 && let Some((_, dropped)) = newest.pop()
             {
                 entries.remove(&dropped);
@@ -190,46 +182,46 @@ async fn heard_last(
 }
 
 /// Writes the card and presence of an agent of the office into the directory, if they changed.
-pub(crate) async fn show_guest(context: &Context, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
+pub(crate) async fn list_guest(context: &Context, entry: &AgentEntry, heartbeat: bool) -> Result<(), OfficeError> {
     let here = entry.presence.status != Status::Offline;
-    show(&guest_mailbox(context, &entry.name), fitting(&entry.card, "network office"), here, beat).await
+    show(&guest_mailbox(context, &entry.name), fit_card(&entry.card, "network office"), here, heartbeat).await
 }
 
 /// Gives an agent of the office a mailbox without a description.
-pub(crate) async fn show_name(context: &Context, name: &AgentName) -> Result<(), OfficeError> {
+pub(crate) async fn list_name(context: &Context, name: &AgentName) -> Result<(), OfficeError> {
     show(&guest_mailbox(context, name), undescribed(), false, false).await
 }
 
 fn undescribed() -> Card {
-    fitting(&Card::default(), "network office")
+    fit_card(&Card::default(), "network office")
 }
 
-async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), OfficeError> {
+async fn show(guest: &Guest, card: Card, here: bool, heartbeat: bool) -> Result<(), OfficeError> {
     let (new_card, was_here) = {
         let shown = guest.shown.lock();
         (shown.card.as_ref() != Some(&card), shown.here)
     };
     if new_card {
-        guest.mailbox.register_mounted(card.clone(), LOOK * BEAT).await?;
+        guest.mailbox.register_mounted(card.clone(), SYNC_INTERVAL * HEARTBEAT_ROUNDS).await?;
     }
     match (here, new_card || was_here) {
-        (true, _) if beat || !was_here => guest.mailbox.heartbeat().await?,
+        (true, _) if heartbeat || !was_here => guest.mailbox.heartbeat().await?,
         (false, true) => guest.mailbox.leave().await?,
         _ => {}
     }
-    *guest.shown.lock() = AdvertisedCard { card: Some(card), here };
+    *guest.shown.lock() = ListedCard { card: Some(card), here };
     Ok(())
 }
 
 impl Guest {
-    /// Whether its description is in the directory.
+    /// Whether the directory has its description.
     fn is_described(&self) -> bool {
         let shown = self.shown.lock();
         shown.card.as_ref().is_some_and(|card| *card != undescribed())
     }
 }
 
-/// Returns the guest of this name. A new one's mailbox is read from now on.
+/// Returns the guest of this name. The mailbox of a new one is read from now on.
 pub(crate) fn guest_mailbox(context: &Context, name: &AgentName) -> Arc<Guest> {
     if let Some(guest) = context.membership.guest(name) {
         return guest;
@@ -241,7 +233,7 @@ pub(crate) fn guest_mailbox(context: &Context, name: &AgentName) -> Arc<Guest> {
         shown: Default::default(),
     });
     context.membership.add_guest(guest.clone());
-    context.membership.comes(Newcomer::Guest(guest.clone()));
+    context.membership.announce(Newcomer::Guest(guest.clone()));
     guest
 }
 
@@ -253,8 +245,8 @@ mod tests {
 
     use crate::testing::Fixture;
 
-    /// The directory as this context shows it to its agents: everybody of the office that is listed there.
-    fn shown(context: &Context) -> Vec<String> {
+    /// Returns the names of the office's agents whose descriptions are in the directory.
+    fn listed(context: &Context) -> Vec<String> {
         let guests = context.membership.guests();
         let mut names: Vec<_> =
             guests.iter().filter(|guest| guest.is_described()).map(|guest| guest.mailbox.me()).collect();
@@ -267,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_sort_first_crowd_nobody_out() {
+    async fn names_that_sort_first_do_not_displace_others() {
         let fixture = Fixture::new(Layout::Nanobot, true).await;
         let (context, office) = (&fixture.context, &fixture.network);
         let coder = fixture.resident("coder", naming(&["*", "zac"])).await;
@@ -281,16 +273,16 @@ mod tests {
             let agent = fixture.enter(name, "heard last").await;
             office.seen(&[agent.key], late).await.unwrap();
         }
-        let mut looked = GuestScan::default();
-        look(context, &HashSet::new(), &mut looked, 4).await.unwrap();
-        assert_eq!(shown(context), ["zac", "zeb", "zed", "zoe"]);
+        let mut scan = GuestScan::default();
+        sync_guests(context, &HashSet::new(), &mut scan, 4).await.unwrap();
+        assert_eq!(listed(context), ["zac", "zeb", "zed", "zoe"]);
         assert_eq!(context.membership.guests().len(), 4, "and nobody else has a mailbox");
-        // Others were heard since: what those said of themselves that are none of the last any more is taken out.
+        // Others have later heartbeats now: the descriptions of those that are no longer among the latest are removed.
         let still_later = late + std::time::Duration::from_secs(60);
         let agent = fixture.enter("abe", "heard last").await;
         office.seen(&[agent.key], still_later).await.unwrap();
-        look(context, &HashSet::new(), &mut GuestScan::default(), 4).await.unwrap();
-        assert!(shown(context).contains(&"abe".to_owned()) && shown(context).len() == 4, "{:?}", shown(context));
+        sync_guests(context, &HashSet::new(), &mut GuestScan::default(), 4).await.unwrap();
+        assert!(listed(context).contains(&"abe".to_owned()) && listed(context).len() == 4, "{:?}", listed(context));
     }
 
     #[tokio::test]
@@ -304,7 +296,7 @@ mod tests {
         let eve = fixture.network.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
         fixture.network.connect(&eve, &coder.agent).await;
         fixture.writes("coder", "bob").await;
-        look(context, &HashSet::new(), &mut GuestScan::default(), 9).await.unwrap();
-        assert_eq!(shown(context), ["bob", "zac"]);
+        sync_guests(context, &HashSet::new(), &mut GuestScan::default(), 9).await.unwrap();
+        assert_eq!(listed(context), ["bob", "zac"]);
     }
 }

@@ -1,4 +1,4 @@
-//! From the office to the directory: one loop for each resident, over the log of its account.
+//! Carries mail from the office to the directory: one loop per resident, over the log of its account.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,67 +13,47 @@ use amb_core::{
     Timestamp,
 };
 use amb_store::Agent;
-use uuid::Uuid;
 
 use crate::consent;
-use crate::context::{Context, backoff};
+use crate::context::{Context, Rounds};
 use crate::ledger::{CrossingRow, CrossingState, Direction, NewCrossing, NewCrossingKind};
 use crate::membership;
 use crate::refusal;
 
-/// Entries handled between two writes to the ledger.
+/// Log entries handled between two writes to the ledger.
 const PAGE: usize = 100;
-/// How long to wait for a hint before reading anyway: one may be lost.
-const LOOK: Duration = Duration::from_secs(30);
+/// How often the log is read without a hint, which may be lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// A message older than this many seconds may have been carried before: the directory is searched for it first.
-const OLD: i64 = 3_600;
+const MAY_BE_CARRIED_AFTER: i64 = 3_600;
 
-/// Carries what arrives at a resident's account, until the mount closes.
-pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
+/// Carries mail that arrives at a resident's account, until the mount closes.
+pub(crate) async fn run(context: Arc<Context>, resident: Agent) {
     let doing = format!("carrying mail to {}", resident.name);
-    let signal = context.membership.signals.of(resident.key);
-    let mut backoff = backoff();
-    loop {
-        let wait = match carry_page(&context, &resident).await {
-            Ok(0) => {
-                context.stats.works(&doing);
-                backoff.reset();
-                LOOK
-            }
-            Ok(_) if !context.closing.is_cancelled() => continue,
-            Ok(_) => return,
-            Err(error) => {
-                context.stats.failed(&doing, &error);
-                backoff.pause()
-            }
-        };
-        tokio::select! {
-            () = signal.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-            () = context.closing.cancelled() => return,
-        }
-    }
+    let mut rounds = Rounds::new(&context, doing, context.membership.signals.of(resident.key));
+    let pause = |handled| if handled == 0 { POLL_INTERVAL } else { Duration::ZERO };
+    while rounds.next(carry_page(&context, &resident).await.map(pause)).await {}
 }
 
-/// Handles a page of entries and returns how many. What was done before a failure is recorded as done.
+/// Handles a page of log entries and returns how many. Progress before a failure is recorded.
 async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, OfficeError> {
     let from = context.ledger.cursor(Direction::In, &resident.name).await?;
     let entries = context.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
         if from > context.store.event_head(resident.key).await? {
-            tracing::warn!(agent = %resident.name, "the office has an older log, as after a restore; reading it anew");
-            // Ids of carried messages are known, so none is carried twice.
+            tracing::warn!(agent = %resident.name, "the office's log is older than the cursor, as after a restore; reading it from the start");
+            // The ids of carried messages are in the ledger, so none is carried twice.
             context.ledger.settle(Direction::In, &resident.name, 0, Vec::new()).await?;
             return Ok(1);
         }
         return Ok(0);
     }
     let mut mail = load(context, resident, &entries).await?;
-    let (mut up_to, mut states, mut delivered) = (from, Vec::new(), Runs::default());
+    let (mut up_to, mut states, mut delivered) = (from, Vec::new(), Ranges::default());
     let mut result = Ok(entries.len());
     for entry in entries {
         let number = entry.cursor.as_number().unwrap_or(up_to + 1);
-        let dealt = match entry.event {
+        let handled = match entry.event {
             Event::NewMessage(event) => match mail.pop_front_if(|(id, _)| *id == event.message_id) {
                 Some((_, Some((row, message)))) => carry(context, resident, row, message).await.map(|(row, state)| {
                     if state == CrossingState::Across {
@@ -92,7 +72,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
                 Ok(())
             }
             Event::Receipt { message_id, receipt } if receipt.state == ReceiptState::Read => {
-                read(context, &message_id, &receipt.recipient).await
+                ack_in_directory(context, &message_id, &receipt.recipient).await
             }
             Event::Receipt { .. }
             | Event::TaskOverdue { .. }
@@ -100,7 +80,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
             | Event::SteppedIn(_)
             | Event::Unknown => Ok(()),
         };
-        if let Err(error) = dealt {
+        if let Err(error) = handled {
             result = Err(error);
             break;
         }
@@ -113,11 +93,11 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
     result
 }
 
-/// Ranges of carried entries: after the first number, up to the second.
+/// Ranges of carried entries: after the first number, up to and including the second.
 #[derive(Default)]
-struct Runs(Vec<(u64, u64)>);
+struct Ranges(Vec<(u64, u64)>);
 
-impl Runs {
+impl Ranges {
     fn add(&mut self, number: u64) {
         match self.0.last_mut() {
             Some((_, up_to)) if *up_to + 1 == number => *up_to = number,
@@ -126,6 +106,7 @@ impl Runs {
     }
 }
 
+/// The messages of a page of entries; `None` for those that are gone.
 type PendingMail = VecDeque<(MessageId, Option<(CrossingRow, Message)>)>;
 
 /// Loads the messages of these entries, and writes a ledger row for each.
@@ -138,10 +119,12 @@ async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<
         ids.push(event.message_id.clone());
         if let Some((message, office_id)) = message.and_then(|message| Some((message, event.message_id.as_uuid()?))) {
             let task = message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone());
+            // The random end of the message's id.
+            let nonce = office_id.as_u128() as u32;
             new.push(NewCrossing {
                 sender: message.from.clone(),
                 recipient: resident.name.clone(),
-                what: NewCrossingKind::In { office_id, sent_at: message.sent_at, nonce: nonce(office_id), task },
+                what: NewCrossingKind::In { office_id, sent_at: message.sent_at, nonce, task },
             });
             messages.push(Some(message));
         } else {
@@ -151,11 +134,6 @@ async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<
     let mut rows = context.ledger.begin(new).await?.into_iter();
     let with_row = |message: Option<Message>| message.and_then(|message| Some((rows.next()?, message)));
     Ok(ids.into_iter().zip(messages.into_iter().map(with_row)).collect())
-}
-
-/// Part of the file name: the random end of the message's id.
-fn nonce(id: Uuid) -> u32 {
-    id.as_u128() as u32
 }
 
 /// Carries one message and returns its new state.
@@ -168,7 +146,7 @@ async fn carry(
     if !matches!(row.state, CrossingState::Crossing) {
         return Ok((row.number, row.state));
     }
-    match put_across(context, resident, &row, message.clone()).await? {
+    match deliver(context, resident, &row, message.clone()).await? {
         Ok(()) => {
             context.stats.carried_in.fetch_add(1, Ordering::Relaxed);
             Ok((row.number, CrossingState::Across))
@@ -185,8 +163,8 @@ async fn carry(
     }
 }
 
-/// Puts a message into a resident's mailbox, or returns why it is refused.
-async fn put_across(
+/// Delivers a message to a resident's mailbox, or returns why it is refused.
+async fn deliver(
     context: &Context,
     resident: &Agent,
     row: &CrossingRow,
@@ -195,19 +173,19 @@ async fn put_across(
     let Some(known) = context.membership.resident(&resident.name) else {
         return Err(OfficeError::unavailable(format!("{} is not known yet", resident.name)));
     };
-    let heard = consent::hears(context, &known, &message.from).await?;
+    let accepted = consent::accepts_mail_from(context, &known, &message.from).await?;
     // A task update needs no consent: the task was agreed on.
-    if !heard && message.kind != Kind::TaskUpdate {
-        return Ok(Err(consent::not_heard(&resident.name, &message.from)));
+    if !accepted && message.kind != Kind::TaskUpdate {
+        return Ok(Err(consent::not_accepted(&resident.name, &message.from)));
     }
-    let Some(guest) = membership::find_guest(context, &message.from, resident, heard).await? else {
+    let Some(guest) = membership::find_guest(context, &message.from, resident, accepted).await? else {
         return Ok(Err("an agent of the directory has the sender's name".into()));
     };
-    let Some(message) = of_directory(context, row, message).await? else {
+    let Some(message) = with_dir_ids(context, row, message).await? else {
         return Ok(Err("it is about a task that did not cross here".into()));
     };
     // An old message may have lost its row while an office restored from a backup still has it.
-    let again = row.again || Timestamp::now().as_second() - row.at.as_second() > OLD;
+    let again = row.again || Timestamp::now().as_second() - row.at.as_second() > MAY_BE_CARRIED_AFTER;
     match guest.mailbox.carry(message, row.nonce, again).await {
         Ok(_) => Ok(Ok(())),
         Err(error) if error.may_succeed_later() || error.code() == Code::NotFound => Err(error),
@@ -215,8 +193,8 @@ async fn put_across(
     }
 }
 
-/// The message with the directory's ids. `None` for an update of a task that is not in the ledger.
-async fn of_directory(context: &Context, row: &CrossingRow, message: Message) -> Result<Option<Message>, OfficeError> {
+/// Returns the message with the directory's ids. `None` for an update of a task that is not in the ledger.
+async fn with_dir_ids(context: &Context, row: &CrossingRow, message: Message) -> Result<Option<Message>, OfficeError> {
     let reply_to = match &message.reply_to {
         Some(id) => context.ledger.dir_id(id).await?,
         None => None,
@@ -234,7 +212,7 @@ async fn of_directory(context: &Context, row: &CrossingRow, message: Message) ->
     Ok(Some(Message {
         id: row.dir_id.clone(),
         sent_at: row.at,
-        session: Some(session(&message.from, &message.to, subject.as_deref())),
+        session: Some(SessionId::between(&message.from, &message.to, subject.as_deref().unwrap_or(NO_SUBJECT))),
         subject,
         reply_to,
         task,
@@ -244,19 +222,14 @@ async fn of_directory(context: &Context, row: &CrossingRow, message: Message) ->
     }))
 }
 
-/// The session of a pair and a subject in a directory.
-fn session(from: &AgentName, to: &AgentName, subject: Option<&str>) -> SessionId {
-    SessionId::between(from, to, subject.unwrap_or(NO_SUBJECT))
-}
-
 fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
     TaskRef { id, state: task.state, deadline: task.deadline, extra: Object::new() }
 }
 
-/// Marks a resident's message as read in the directory after it was read in the office.
-async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
+/// Acknowledges a resident's message in the directory after it was read in the office.
+async fn ack_in_directory(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
-    let Some(row) = context.ledger.sent_as(by, id).await? else { return Ok(()) };
+    let Some(row) = context.ledger.by_office_id(by, id).await? else { return Ok(()) };
     if_found(context.office.mailbox(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await)?;
-    context.ledger.note(vec![(row.number, CrossingState::Read)]).await
+    context.ledger.set_states(vec![(row.number, CrossingState::Read)]).await
 }

@@ -1,8 +1,7 @@
-//! Which messages were carried and which are under way: a SQLite file in the directory's own state, for one process at
-//! a time.
+//! The ledger of carried messages: a SQLite file in the directory's own state, for one process at a time.
 //!
-//! A row is written, durably, before its message is carried: it fixes the ids that the message will have on the other
-//! side, so that carrying it again can be recognised, and so that an answer finds its question from the first moment on.
+//! A row is written, durably, before its message is carried. It fixes the ids that the message will have on the other
+//! side, so that a repeat is recognised, and a quick answer finds the message that it answers.
 
 mod contacts;
 mod forget;
@@ -47,7 +46,7 @@ CREATE TABLE IF NOT EXISTS cursors (agent TEXT NOT NULL, inward INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// Which way.
+/// Direction of a crossing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// To the directory.
@@ -56,10 +55,10 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// How far a message has come. What is below 3 is looked at again.
+/// State of a crossing. States below 3 are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrossingState {
-    /// Being carried, or the process ended while it was.
+    /// Being carried, or interrupted.
     Crossing = 0,
     /// Waiting for its recipient's consent.
     Waiting = 1,
@@ -67,7 +66,7 @@ pub(crate) enum CrossingState {
     Across = 2,
     /// Read there.
     Read = 3,
-    /// Put aside: it cannot be carried.
+    /// Refused: it cannot be carried.
     Refused = 4,
 }
 
@@ -83,26 +82,26 @@ impl CrossingState {
     }
 }
 
-/// A message that crosses.
+/// A row of the ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct CrossingRow {
     pub(crate) number: i64,
     pub(crate) sender: AgentName,
     pub(crate) recipient: AgentName,
-    /// Its id in the office; none for an update, which the office writes itself.
+    /// Its id in the office; `None` for a task update, which the office writes itself.
     pub(crate) office_id: Option<Uuid>,
     pub(crate) dir_id: MessageId,
     /// Its file in the recipient's mailbox.
     pub(crate) file: Option<String>,
-    /// Inward: the moment it has in the directory. Outward: when it was first seen.
+    /// Inward: its timestamp in the directory. Outward: when it was first seen.
     pub(crate) at: Timestamp,
     pub(crate) nonce: u32,
     pub(crate) state: CrossingState,
-    /// It was begun before, perhaps by a process that ended.
+    /// Whether the row existed already, so that the message may have been carried before.
     pub(crate) again: bool,
 }
 
-/// A message about to cross.
+/// A message to be carried.
 #[derive(Debug, Clone)]
 pub(crate) struct NewCrossing {
     pub(crate) sender: AgentName,
@@ -110,22 +109,22 @@ pub(crate) struct NewCrossing {
     pub(crate) what: NewCrossingKind,
 }
 
-/// Which message, and what it will be on the other side.
+/// The message, and its ids on the other side.
 #[derive(Debug, Clone)]
 pub(crate) enum NewCrossingKind {
-    /// One of the office's, with its task if it brings one. It gets the first free name after its moment.
+    /// A message of the office, with its task if it brings one. It gets the first free file name from its time on.
     In { office_id: Uuid, sent_at: Timestamp, nonce: u32, task: Option<TaskId> },
-    /// One of the directory's, with its task if it brings one. That task's id in the office will be the message's.
+    /// A message of the directory, with its task if it brings one. The task's id in the office will be the message's.
     Out { dir_id: MessageId, office_id: Uuid, at: Timestamp, task: Option<TaskId> },
-    /// An update of the directory's, which the office writes itself as of this moment.
+    /// A task update of the directory, which the office writes itself with this time.
     Report { dir_id: MessageId, at: Timestamp },
 }
 
-/// See the [module](self). Cheap to clone.
+/// The ledger. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct CrossingLedger {
     db: Arc<Mutex<Connection>>,
-    /// Names what is carried into it.
+    /// Determines ids and file names of messages that are carried into it.
     office: DirOffice,
 }
 
@@ -137,11 +136,11 @@ fn failed(error: rusqlite::Error) -> OfficeError {
 }
 
 impl CrossingLedger {
-    /// Opens the ledger in this directory, or begins one. Blocks.
+    /// Opens or creates the ledger in this directory. Blocks.
     pub(crate) fn open(directory: &Path, office: DirOffice) -> Result<Self> {
         let open = || -> rusqlite::Result<Connection> {
             let db = Connection::open(directory.join("ledger.db"))?;
-            // One process has it, so nothing need be shared with others; a write that has returned is on the disk.
+            // Exclusive to one process, and durable after each commit.
             db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "FULL")?;
@@ -164,7 +163,7 @@ impl CrossingLedger {
         done.await.map_err(OfficeError::internal)?.map_err(failed)
     }
 
-    /// A value that is made once and kept.
+    /// Returns a stored setting; stores `make` if there is none.
     pub(crate) async fn setting(&self, name: &'static str, make: String) -> Result<String> {
         self.run(move |db| {
             db.execute("INSERT INTO settings VALUES (?1, ?2) ON CONFLICT DO NOTHING", [name, &make])?;
@@ -173,7 +172,7 @@ impl CrossingLedger {
         .await
     }
 
-    /// Up to where an agent's log has been dealt with.
+    /// Returns the position up to which an agent's log has been handled.
     pub(crate) async fn cursor(&self, way: Direction, agent: &AgentName) -> Result<u64> {
         let agent = agent.clone();
         self.run(move |db| {
@@ -188,7 +187,7 @@ impl CrossingLedger {
         .await
     }
 
-    /// Notes how far messages have come, and up to where the agent's log has been dealt with, together.
+    /// Sets states, and the position up to which an agent's log has been handled, in one transaction.
     pub(crate) async fn settle(
         &self,
         way: Direction,
@@ -199,7 +198,7 @@ impl CrossingLedger {
         let agent = agent.clone();
         self.run(move |db| {
             let tx = db.transaction()?;
-            set_states(&tx, &states)?;
+            update_states(&tx, &states)?;
             tx.execute(
                 "INSERT INTO cursors VALUES (?1, ?2, ?3)
                  ON CONFLICT (agent, inward) DO UPDATE SET cursor = excluded.cursor",
@@ -210,20 +209,20 @@ impl CrossingLedger {
         .await
     }
 
-    /// Notes how far messages have come.
-    pub(crate) async fn note(&self, states: Vec<(i64, CrossingState)>) -> Result<()> {
+    /// Sets states.
+    pub(crate) async fn set_states(&self, states: Vec<(i64, CrossingState)>) -> Result<()> {
         if states.is_empty() {
             return Ok(());
         }
         self.run(move |db| {
             let tx = db.transaction()?;
-            set_states(&tx, &states)?;
+            update_states(&tx, &states)?;
             tx.commit()
         })
         .await
     }
 
-    /// Writes down what is about to be carried; one that was begun before comes back as it stands.
+    /// Writes rows for messages to be carried. Returns existing rows unchanged.
     pub(crate) async fn begin(&self, new: Vec<NewCrossing>) -> Result<Vec<CrossingRow>> {
         if new.is_empty() {
             return Ok(Vec::new());
@@ -238,14 +237,14 @@ impl CrossingLedger {
         .await
     }
 
-    /// Messages of this state after a number, in order.
-    pub(crate) async fn open_ones(
+    /// Returns rows of this open state after a number, in order.
+    pub(crate) async fn rows_in_state(
         &self,
         way: Direction,
         state: CrossingState,
         recipient: Option<&AgentName>,
         after: i64,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<CrossingRow>> {
         let recipient = recipient.map(AgentName::to_string);
         self.run(move |db| {
@@ -254,13 +253,13 @@ impl CrossingLedger {
                  ORDER BY number LIMIT ?5"
             ))?;
             let rows =
-                select.query_map(params![way == Direction::In, state as i64, after, recipient, most], crossing)?;
+                select.query_map(params![way == Direction::In, state as i64, after, recipient, max], crossing)?;
             rows.collect()
         })
         .await
     }
 
-    /// Whether a message of this sender's waits for the recipient's consent.
+    /// Whether a message of this sender waits for the recipient's consent.
     pub(crate) async fn waits(&self, recipient: &AgentName, sender: &AgentName) -> Result<bool> {
         let (recipient, sender) = (recipient.clone(), sender.clone());
         self.run(move |db| {
@@ -272,7 +271,7 @@ impl CrossingLedger {
         .await
     }
 
-    /// How many messages wait for consent.
+    /// Returns the number of messages that wait for consent.
     pub(crate) async fn waiting(&self) -> Result<u64> {
         self.run(|db| {
             db.query_row("SELECT count(*) FROM crossings WHERE inward = 0 AND state = 1", [], |row| {
@@ -284,7 +283,7 @@ impl CrossingLedger {
     }
 }
 
-fn set_states(db: &Connection, states: &[(i64, CrossingState)]) -> rusqlite::Result<()> {
+fn update_states(db: &Connection, states: &[(i64, CrossingState)]) -> rusqlite::Result<()> {
     let mut update = db.prepare_cached("UPDATE crossings SET state = ?2 WHERE number = ?1")?;
     for (number, state) in states {
         update.execute(params![number, *state as i64])?;

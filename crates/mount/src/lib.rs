@@ -1,13 +1,12 @@
 //! A directory mounted in the network office: the agents of either write to those of the other.
 //!
-//! An agent of the directory (a *resident*) gets an account in the office, and an agent of the office (a *guest* there) gets a
-//! card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
-//! same on both sides. A message crosses whole, with the ttl and trace that it has: the mount is no hop.
+//! An agent of the directory (a *resident*) gets an account in the office, and an agent of the office (a *guest*) gets a
+//! card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the same on both
+//! sides. A message keeps its ttl and trace: the mount is not a hop.
 //!
-//! [`Mount::run`] does all of it: `membership` and `guests` keep the two lists of agents in step, `inward` carries to the directory,
-//! `outward` to the office, `read_receipts` brings receipts back. What has crossed stands in the `ledger`, which is written
-//! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing;
-//! `forget` removes from it what the office has removed.
+//! [`Mount::run`] starts the loops: `membership` and `guests` keep the two lists of agents in step, `inward` carries mail to
+//! the directory, `outward` to the office, and `read_receipts` writes receipts. The `ledger` is written before and after a
+//! message is carried, so that a crash in between repeats an idempotent step; `forget` deletes obsolete rows.
 
 #![forbid(unsafe_code)]
 

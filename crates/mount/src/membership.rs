@@ -1,5 +1,4 @@
-//! Keeps the lists of agents of both sides in step: residents get accounts in the office, guests get mailboxes in the
-//! directory.
+//! Keeps the lists of agents in step: residents get accounts in the office, guests get mailboxes in the directory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::{Context, backoff};
-use crate::guests::{self, GuestScan};
+use crate::context::{Context, Rounds};
+use crate::guests::{self, GuestScan, MAX_GUESTS};
 
 /// How often the two lists are compared.
-pub(crate) const LOOK: Duration = Duration::from_secs(2);
-/// Most guests that are marked offline at the end; others time out. Each costs a scan of the registry.
-const GOODBYES: usize = 100;
+pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(2);
+/// Most guests that are marked offline when the mount ends; others time out. Each costs an update of the registry.
+const MAX_MARKED_OFFLINE: usize = 100;
 
-const KEEPING: &str = "keeping the lists of agents in step";
+const SYNCING: &str = "keeping the lists of agents in step";
 
 /// An agent of the directory.
 #[derive(Debug)]
@@ -45,12 +44,12 @@ pub(crate) struct Guest {
     pub(crate) flush: Notify,
     /// Cancelled when the name is no longer the guest's.
     pub(crate) gone: CancellationToken,
-    pub(crate) shown: Mutex<AdvertisedCard>,
+    pub(crate) shown: Mutex<ListedCard>,
 }
 
 /// What was last written to the directory about a guest.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct AdvertisedCard {
+pub(crate) struct ListedCard {
     pub(crate) card: Option<Card>,
     pub(crate) here: bool,
 }
@@ -75,7 +74,7 @@ impl HintSignals {
     }
 }
 
-/// Both lists.
+/// The residents and the guests.
 pub(crate) struct Membership {
     /// Secret from which the keys of residents' accounts are derived, so that nobody else has them.
     secret: String,
@@ -86,7 +85,7 @@ pub(crate) struct Membership {
     /// New agents, for which the mount starts loops.
     newcomers: Mutex<Vec<Newcomer>>,
     /// Notified when there is a new agent.
-    pub(crate) came: Notify,
+    pub(crate) arrived: Notify,
 }
 
 /// An agent whose mail is carried from now on.
@@ -111,7 +110,7 @@ impl Membership {
             lists: RwLock::default(),
             changing: tokio::sync::Mutex::default(),
             newcomers: Mutex::default(),
-            came: Notify::new(),
+            arrived: Notify::new(),
         }
     }
 
@@ -127,9 +126,9 @@ impl Membership {
         self.lists.write().guests.insert(guest.mailbox.me().clone(), guest);
     }
 
-    pub(crate) fn comes(&self, newcomer: Newcomer) {
+    pub(crate) fn announce(&self, newcomer: Newcomer) {
         self.newcomers.lock().push(newcomer);
-        self.came.notify_one();
+        self.arrived.notify_one();
     }
 
     /// Returns the new agents since the last call.
@@ -150,32 +149,16 @@ impl Membership {
     }
 }
 
-/// Compares the lists periodically.
-pub(crate) async fn keep(context: Arc<Context>) {
-    let mut backoff = backoff();
-    let mut looked = GuestScan::default();
-    loop {
-        let wait = match compare(&context, &mut looked).await {
-            Ok(()) => {
-                context.stats.works(KEEPING);
-                backoff.reset();
-                LOOK
-            }
-            Err(error) => {
-                context.stats.failed(KEEPING, &error);
-                backoff.pause().max(LOOK)
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = context.closing.cancelled() => return,
-        }
-    }
+/// Syncs the lists periodically.
+pub(crate) async fn run(context: Arc<Context>) {
+    let mut rounds = Rounds::new(&context, SYNCING, Arc::default());
+    let mut scan = GuestScan::default();
+    while rounds.next(sync_lists(&context, &mut scan).await.map(|()| SYNC_INTERVAL)).await {}
 }
 
-/// Marks guests as offline when the mount ends.
-pub(crate) async fn goodbye(context: &Context) {
-    for guest in context.membership.guests().into_iter().take(GOODBYES) {
+/// Marks guests as offline.
+pub(crate) async fn mark_guests_offline(context: &Context) {
+    for guest in context.membership.guests().into_iter().take(MAX_MARKED_OFFLINE) {
         if let Err(error) = guest.mailbox.leave().await {
             tracing::debug!(%error, guest = %guest.mailbox.me(), "could not mark a guest offline; it times out");
         }
@@ -188,7 +171,7 @@ pub(crate) async fn find_resident(context: &Context, name: &AgentName) -> Result
         return Ok(Some(resident));
     }
     let _changing = context.membership.changing.lock().await;
-    look_at_directory(context).await?;
+    sync_residents(context).await?;
     Ok(context.membership.resident(name))
 }
 
@@ -198,32 +181,32 @@ pub(crate) async fn find_guest(
     context: &Context,
     name: &AgentName,
     resident: &Agent,
-    heard: bool,
+    accepted: bool,
 ) -> Result<Option<Arc<Guest>>, OfficeError> {
     if let Some(guest) = context.membership.guest(name) {
         return Ok(Some(guest));
     }
     let _changing = context.membership.changing.lock().await;
-    let local_names = look_at_directory(context).await?;
+    let local_names = sync_residents(context).await?;
     if local_names.contains(&name.folded()) {
         return Ok(None);
     }
-    if !heard {
-        guests::show_name(context, name).await?;
+    if !accepted {
+        guests::list_name(context, name).await?;
         return Ok(context.membership.guest(name));
     }
     match if_found(context.store.agent(resident, name, Timestamp::now()).await)? {
-        Some(entry) => guests::show_guest(context, &entry, false).await?,
+        Some(entry) => guests::list_guest(context, &entry, false).await?,
         // Deleted or no longer discoverable; what it wrote before is delivered all the same.
-        None => guests::show_name(context, name).await?,
+        None => guests::list_name(context, name).await?,
     }
     Ok(context.membership.guest(name))
 }
 
-async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), OfficeError> {
+async fn sync_lists(context: &Context, scan: &mut GuestScan) -> Result<(), OfficeError> {
     let _changing = context.membership.changing.lock().await;
-    let local_names = look_at_directory(context).await?;
-    guests::look_at_office(context, &local_names, looked).await?;
+    let local_names = sync_residents(context).await?;
+    guests::sync_guests(context, &local_names, scan, MAX_GUESTS).await?;
     let lists = (context.membership.lists.read().residents.len(), context.membership.lists.read().guests.len());
     context.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
     context.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
@@ -232,21 +215,21 @@ async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), Office
 }
 
 /// Gives every agent of the directory an account, and writes their cards and heartbeats into the office. Returns their
-/// names, case-folded, since names that differ only in case are the same.
-async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeError> {
+/// case-folded names: the office's names are case-insensitive.
+async fn sync_residents(context: &Context) -> Result<HashSet<String>, OfficeError> {
     let mut local_names = HashSet::new();
     let mut alive = Vec::new();
     for (entry, home) in context.office.all_agents().await? {
         match home {
             Home::Directory => {
                 local_names.insert(entry.name.folded());
-                let resident = enter_resident(context, &entry).await?;
+                let resident = sync_resident(context, &entry).await?;
                 if entry.presence.status != Status::Offline {
                     alive.extend(resident.map(|resident| resident.agent.key));
                 }
             }
             Home::Office => {
-                // From an earlier run: mail written meanwhile may wait for it.
+                // Listed by an earlier run: mail may wait for it.
                 if context.membership.guest(&entry.name).is_none()
                     && context.store.agent_by_name(&entry.name).await?.is_some()
                 {
@@ -260,9 +243,10 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
                     guest.gone.cancel();
                 }
                 context.office.mailbox(entry.name.clone()).unmark_mounted().await?;
-                context
-                    .stats
-                    .collides(&entry.name, "a program in the directory registered under an office agent's name");
+                context.stats.record_collision(
+                    &entry.name,
+                    "a program in the directory registered under an office agent's name",
+                );
             }
         }
     }
@@ -272,10 +256,10 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
     Ok(local_names)
 }
 
-/// Returns the resident with its account, which is created if missing. `None` if the name, compared without case, is
-/// taken or reserved.
-async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
-    let card = fitting(&entry.card, "mounted directory");
+/// Returns the resident with its account, which is created if missing. `None` if the name, compared case-insensitively,
+/// is taken or reserved.
+async fn sync_resident(context: &Context, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
+    let card = fit_card(&entry.card, "mounted directory");
     if let Some(known) = context.membership.resident(&entry.name) {
         if known.card == card {
             return Ok(Some(known));
@@ -285,6 +269,10 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
         context.membership.lists.write().residents.insert(entry.name.clone(), resident.clone());
         return Ok(Some(resident));
     }
+    let collides = |why| {
+        context.stats.record_collision(&entry.name, why);
+        Ok(None)
+    };
     let (now, key_hash) = (Timestamp::now(), context.membership.key(&entry.name));
     let agent = match context.store.agent_by_key_hash(key_hash, now).await? {
         Some(agent) => {
@@ -295,15 +283,9 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
             match entry.name.check_new() {
                 Ok(()) => {}
                 Err(BadName::NotForServer) => {
-                    let why = "the office takes names of ASCII letters, digits, '-', '_' and '.' alone";
-                    context.stats.collides(&entry.name, why);
-                    return Ok(None);
+                    return collides("the office takes names of ASCII letters, digits, '-', '_' and '.' alone");
                 }
-                Err(_) => {
-                    let why = "the name is reserved, since it could be taken for more than an agent";
-                    context.stats.collides(&entry.name, why);
-                    return Ok(None);
-                }
+                Err(_) => return collides("the name is reserved, since it could be taken for more than an agent"),
             }
             let new = NewAgent {
                 name: entry.name.clone(),
@@ -316,18 +298,18 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
             match context.store.register_agent(new, now).await {
                 Ok(registered) => registered.answer,
                 Err(error) if error.code() == Code::Conflict => {
-                    let why = "the office has an agent or a group of this name, the case of letters not counted";
-                    context.stats.collides(&entry.name, why);
-                    return Ok(None);
+                    return collides(
+                        "the office has an agent or a group of this name, the case of letters not counted",
+                    );
                 }
                 Err(error) => return Err(error),
             }
         }
     };
-    context.stats.no_collision(&entry.name);
+    context.stats.clear_collision(&entry.name);
     let resident = Arc::new(Resident { agent: agent.clone(), card });
     context.membership.lists.write().residents.insert(entry.name.clone(), resident.clone());
-    context.membership.comes(Newcomer::Resident(agent));
+    context.membership.announce(Newcomer::Resident(agent));
     Ok(Some(resident))
 }
 
@@ -344,7 +326,7 @@ async fn update_card(context: &Context, agent: &Agent, card: &Card) -> Result<()
 
 /// Cuts a card to the limits of the other side and names the agent's home in its description. Cards of other programs
 /// have no limits.
-pub(crate) fn fitting(card: &Card, home: &str) -> Card {
+pub(crate) fn fit_card(card: &Card, home: &str) -> Card {
     let home = format!("({home})");
     let room = MAX_DESCRIPTION_CHARS - home.chars().count() - 1;
     let text: String = card.description.replace('\0', "").chars().take(room).collect();
@@ -365,18 +347,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_card_is_made_to_fit_and_lets_nobody_in_who_was_not() {
+    fn a_card_is_cut_to_the_limits_and_admits_no_more_senders() {
         let card = Card {
             description: "x".repeat(5_000),
             capabilities: vec![String::new(), "rust".into(), "y".repeat(500)],
             allow_from: AllowFrom(vec!["../x".into(), "ann".into()]),
             max_concurrent_tasks: 1,
         };
-        let fit = fitting(&card, "network office");
+        let fit = fit_card(&card, "network office");
         fit.check().unwrap();
         assert!(fit.description.ends_with(" (network office)"));
         assert_eq!(fit.capabilities, ["rust"]);
         assert_eq!(fit.allow_from, AllowFrom(vec!["ann".into()]));
-        assert_eq!(fitting(&Card::default(), "mounted directory").description, "(mounted directory)");
+        assert_eq!(fit_card(&Card::default(), "mounted directory").description, "(mounted directory)");
     }
 }

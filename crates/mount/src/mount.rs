@@ -1,4 +1,4 @@
-//! The life of a mount.
+//! Opens a mount and runs its loops.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::stats::{MountHealth, Stats};
 use crate::{forget, inward, outward, read_receipts};
 
 /// Interval of attempts to lock a directory that another process has mounted.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const LOCK_RETRY: Duration = Duration::from_secs(1);
 
 /// A directory to be mounted. Cheap to clone: clones are the same mount.
 #[derive(Clone)]
@@ -31,23 +31,23 @@ impl Mount {
     /// A mount of this directory; [`Mount::run`] starts it.
     ///
     /// # Errors
-    /// Where something that is no directory stands there.
+    /// If the path exists and is not a directory.
     pub fn new(directory: &Path) -> Result<Self, OfficeError> {
         let office = DirOffice::open(directory, DirOptions::default())?;
         Ok(Self { office, stats: Arc::new(Stats::new(directory)), signals: Arc::default() })
     }
 
-    /// Something was written to this agent's log in the office. A hint: one may be lost, none does harm.
+    /// Hints that this agent's log in the office may have grown.
     pub fn hint(&self, agent: AgentKey) {
         self.signals.hint(agent);
     }
 
-    /// Hints at all agents, after something was written to unknown logs.
+    /// Hints that any log may have grown.
     pub fn hint_all(&self) {
         self.signals.hint_all();
     }
 
-    /// Its state and counts.
+    /// Returns its state and counters.
     pub fn health(&self) -> MountHealth {
         self.stats.health()
     }
@@ -67,45 +67,45 @@ impl Mount {
             tasks: TaskTracker::new(),
         });
         tracing::info!(directory = %self.office.root().display(), layout = %self.office.layout(), "mounted");
-        self.stats.mounted(true);
-        context.tasks.spawn(membership::keep(context.clone()));
-        context.tasks.spawn(read_receipts::keep(context.clone()));
-        context.tasks.spawn(forget::keep(context.clone()));
+        self.stats.set_mounted(true);
+        context.tasks.spawn(membership::run(context.clone()));
+        context.tasks.spawn(read_receipts::run(context.clone()));
+        context.tasks.spawn(forget::run(context.clone()));
         loop {
             for newcomer in context.membership.newcomers() {
                 match newcomer {
-                    Newcomer::Resident(agent) => context.tasks.spawn(inward::keep(context.clone(), agent)),
-                    Newcomer::Guest(guest) => context.tasks.spawn(outward::keep(context.clone(), guest)),
+                    Newcomer::Resident(agent) => context.tasks.spawn(inward::run(context.clone(), agent)),
+                    Newcomer::Guest(guest) => context.tasks.spawn(outward::run(context.clone(), guest)),
                 };
             }
             tokio::select! {
-                () = context.membership.came.notified() => {}
+                () = context.membership.arrived.notified() => {}
                 () = context.closing.cancelled() => break,
             }
         }
         context.tasks.close();
         context.tasks.wait().await;
-        membership::goodbye(&context).await;
-        self.stats.mounted(false);
+        membership::mark_guests_offline(&context).await;
+        self.stats.set_mounted(false);
     }
 
     /// Waits for the directory's lock and opens the ledger; `None` if the office closes first.
     async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, CrossingLedger, String)> {
         let mut backoff = backoff();
-        let mut said = false;
+        let mut logged = false;
         loop {
             let wait = match self.try_open().await {
                 Ok(Some(opened)) => {
-                    self.stats.works(MOUNTING);
+                    self.stats.succeeded(MOUNTING);
                     return Some(opened);
                 }
                 Ok(None) => {
-                    self.stats.works(MOUNTING);
-                    if !std::mem::replace(&mut said, true) {
+                    self.stats.succeeded(MOUNTING);
+                    if !std::mem::replace(&mut logged, true) {
                         let directory = self.office.root().display();
                         tracing::info!(%directory, "another process has this directory mounted; waiting for its end");
                     }
-                    ASK_AGAIN
+                    LOCK_RETRY
                 }
                 Err(error) => {
                     self.stats.failed(MOUNTING, &error);

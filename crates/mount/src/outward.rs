@@ -1,4 +1,4 @@
-//! From the directory to the office: one loop for each guest, over the log of its mailbox.
+//! Carries mail from the directory to the office: one loop per guest, over the log of its mailbox.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,76 +14,62 @@ use amb_core::{Code, Draft, Event, Kind, Mailbox, Message, MessageId, OfficeErro
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, ConsentAnswer};
-use crate::context::{Context, backoff};
+use crate::context::{Context, Rounds};
 use crate::ledger::{CrossingRow, CrossingState, Direction, NewCrossing, NewCrossingKind};
 use crate::membership::{self, Guest, Resident};
 use crate::reports;
 
-/// How long to wait for new mail before waiting mail is checked for consent again.
+/// How often waiting mail is checked for consent if no new mail arrives.
 const WAIT: Duration = Duration::from_secs(20);
 /// Messages checked for consent in one page.
-const SOME: u32 = 200;
+const BATCH: u32 = 200;
 
 /// Result of carrying one message.
 pub(crate) enum OutwardOutcome {
     /// Its new state.
     Done(CrossingState),
-    /// It cannot be carried, and why.
+    /// It cannot be carried, with the reason.
     Refuse(String),
 }
 
-/// Carries what is put into a guest's mailbox, until the mount closes or the guest loses its name.
-pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
+/// Carries mail in a guest's mailbox, until the mount closes or the guest loses its name.
+pub(crate) async fn run(context: Arc<Context>, guest: Arc<Guest>) {
     let doing = format!("carrying mail of {}", guest.mailbox.me());
-    let mut backoff = backoff();
-    loop {
-        let carried = tokio::select! {
-            carried = carry_some(&context, &guest) => carried,
-            () = guest.gone.cancelled() => return,
-            () = context.closing.cancelled() => return,
-        };
-        match carried {
-            Ok(()) => {
-                context.stats.works(&doing);
-                backoff.reset();
-            }
-            Err(error) => {
-                context.stats.failed(&doing, &error);
-                tokio::select! {
-                    () = tokio::time::sleep(backoff.pause()) => {}
-                    () = guest.gone.cancelled() => return,
-                    () = context.closing.cancelled() => return,
-                }
-            }
-        }
+    let mut rounds = Rounds::new(&context, doing, Arc::default());
+    let carry = async { while rounds.next(carry_new_mail(&context, &guest).await).await {} };
+    tokio::select! {
+        () = carry => {}
+        () = guest.gone.cancelled() => {}
+        () = context.closing.cancelled() => {}
     }
 }
 
-/// Handles waiting mail, then a page of new mail.
-async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
+/// Handles waiting mail, then a page of new mail. Waits for mail, so no pause is needed.
+async fn carry_new_mail(context: &Context, guest: &Guest) -> Result<Duration, OfficeError> {
     let me = guest.mailbox.me();
     flush(context, guest).await?;
     let from = context.ledger.cursor(Direction::Out, me).await?;
     let page = tokio::select! {
         page = guest.mailbox.events(Some(Cursor::from(from)), WAIT) => page,
-        () = guest.flush.notified() => return Ok(()),
+        () = guest.flush.notified() => return Ok(Duration::ZERO),
     };
     let page = match page {
         Err(error) if error.code() == Code::Invalid && from > 0 => {
-            tracing::warn!(agent = %me, %error, "the mailbox has another log; reading it anew");
-            // Ids of carried messages are known, so none is carried twice.
-            return context.ledger.settle(Direction::Out, me, 0, Vec::new()).await;
+            tracing::warn!(agent = %me, %error, "the mailbox's log was replaced; reading it from the start");
+            // The ids of carried messages are in the ledger, so none is carried twice.
+            context.ledger.settle(Direction::Out, me, 0, Vec::new()).await?;
+            return Ok(Duration::ZERO);
         }
         page => page?,
     };
-    let (mut up_to, mut result) = (from, Ok(()));
+    let (mut up_to, mut result) = (from, Ok(Duration::ZERO));
     let mut states = Vec::new();
     for entry in page.events {
-        let dealt = match &entry.event {
-            Event::NewMessage(event) => deal(context, guest, &event.message_id).await,
+        let handled = match &entry.event {
+            Event::NewMessage(event) => carry_message(context, guest, &event.message_id).await,
             _ => Ok(None),
         };
-        match dealt {
+        match handled {
             Ok(state) => {
                 states.extend(state);
                 up_to = entry.cursor.as_number().unwrap_or(up_to);
@@ -101,14 +87,18 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
 }
 
 /// Handles one message and returns its row and new state, if it has a row.
-async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, CrossingState)>, OfficeError> {
+async fn carry_message(
+    context: &Context,
+    guest: &Guest,
+    id: &MessageId,
+) -> Result<Option<(i64, CrossingState)>, OfficeError> {
     let me = guest.mailbox.me();
-    // One that is gone was removed by the program that put it there, or by a person.
+    // A missing message was deleted by the program that sent it, or by a person.
     let Some(found) = if_found(guest.mailbox.message(id).await)? else { return Ok(None) };
     let message = found.message;
-    // Handled before this directory was mounted.
-    let handled = found.receipts.iter().any(|receipt| receipt.read_at.is_some());
-    if handled && context.ledger.outward(me, id).await?.is_none() {
+    // Read before this directory was mounted.
+    let is_read = found.receipts.iter().any(|receipt| receipt.read_at.is_some());
+    if is_read && context.ledger.by_dir_id(me, id).await?.is_none() {
         return Ok(None);
     }
     let Some(resident) = membership::find_resident(context, &message.from).await? else {
@@ -127,8 +117,8 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
             task: message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone()),
         },
     };
-    // Keeps the sender's order: a message waits behind an earlier one that waits.
-    let behind = context.ledger.waits(me, &sender).await?;
+    // Keeps the sender's order: a message waits if an earlier one waits.
+    let must_wait = context.ledger.waits(me, &sender).await?;
     let Some(row) = context.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
         return Ok(None);
     };
@@ -137,10 +127,10 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
     }
     let outcome = match message.kind {
         Kind::TaskUpdate => reports::report(context, guest, &resident, &row, &message).await?,
-        _ if behind => OutwardOutcome::Done(CrossingState::Waiting),
+        _ if must_wait => OutwardOutcome::Done(CrossingState::Waiting),
         _ => send(context, &resident, &row, &message).await?,
     };
-    settle(context, guest, &row, &message, outcome).await.map(Some)
+    finish(context, guest, &row, &message, outcome).await.map(Some)
 }
 
 /// Sends messages that waited for consent and have it now.
@@ -149,7 +139,8 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let mut undecided = HashSet::new();
     let mut after = 0;
     loop {
-        let waiting = context.ledger.open_ones(Direction::Out, CrossingState::Waiting, Some(me), after, SOME).await?;
+        let waiting =
+            context.ledger.rows_in_state(Direction::Out, CrossingState::Waiting, Some(me), after, BATCH).await?;
         let Some(last) = waiting.last() else { return Ok(()) };
         after = last.number;
         for row in waiting {
@@ -157,23 +148,23 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
                 continue;
             }
             let Some(found) = if_found(guest.mailbox.message(&row.dir_id).await)? else {
-                context.ledger.note(vec![(row.number, CrossingState::Refused)]).await?;
+                context.ledger.set_states(vec![(row.number, CrossingState::Refused)]).await?;
                 continue;
             };
             let message = found.message;
             let Some(resident) = membership::find_resident(context, &row.sender).await? else { continue };
             let outcome = send(context, &resident, &row, &message).await?;
-            let (number, state) = settle(context, guest, &row, &message, outcome).await?;
+            let (number, state) = finish(context, guest, &row, &message, outcome).await?;
             if state == CrossingState::Waiting {
                 undecided.insert(row.sender);
             } else {
-                context.ledger.note(vec![(number, state)]).await?;
+                context.ledger.set_states(vec![(number, state)]).await?;
             }
         }
     }
 }
 
-/// Sends a message in the office, as its sender.
+/// Sends a message in the office, from the sender's account.
 async fn send(
     context: &Context,
     resident: &Resident,
@@ -181,7 +172,7 @@ async fn send(
     message: &Message,
 ) -> Result<OutwardOutcome, OfficeError> {
     let Some(id) = row.office_id else { return Ok(OutwardOutcome::Done(CrossingState::Refused)) };
-    if row.again && is_there(context, resident, id.into()).await? {
+    if row.again && is_in_office(context, resident, id.into()).await? {
         return Ok(OutwardOutcome::Done(CrossingState::Across));
     }
     let reply_to = match &message.reply_to {
@@ -230,14 +221,13 @@ async fn send(
     }
 }
 
-/// Whether an earlier process had sent it. The office deletes idempotency keys after a while, and mail only after it
-/// was read.
-async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
+/// Whether an earlier process had sent it. The office deletes idempotency keys after a while, but keeps unread mail.
+async fn is_in_office(context: &Context, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
     Ok(if_found(context.store.message(&resident.agent, &id).await)?.is_some())
 }
 
-/// Moves a refused message aside. Returns the row and its new state.
-async fn settle(
+/// Puts a refused message aside. Returns the row and its new state.
+async fn finish(
     context: &Context,
     guest: &Guest,
     row: &CrossingRow,

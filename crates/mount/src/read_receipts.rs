@@ -1,4 +1,4 @@
-//! Watches carried messages in the directory and writes read receipts in the office.
+//! Polls carried messages in the directory and writes read receipts in the office.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,43 +7,26 @@ use amb_core::error::if_found;
 use amb_core::{OfficeError, Timestamp};
 use amb_dir::CarryOutcome;
 
-use crate::context::{Context, backoff};
+use crate::context::{Context, Rounds};
 use crate::ledger::{CrossingState, Direction};
 
-/// Interval of rounds. Other programs take files away without a signal.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of rounds. Other programs move files without a signal.
+const INTERVAL: Duration = Duration::from_secs(1);
 /// Messages checked in one round; the next round continues after them.
-const SOME: u32 = 500;
+const BATCH: u32 = 500;
 
 const DOING: &str = "looking after mail in the directory";
 
-pub(crate) async fn keep(context: Arc<Context>) {
+pub(crate) async fn run(context: Arc<Context>) {
+    let mut rounds = Rounds::new(&context, DOING, Arc::default());
     let mut after = 0;
-    let mut backoff = backoff();
-    loop {
-        let wait = match look(&context, after).await {
-            Ok(last) => {
-                context.stats.works(DOING);
-                backoff.reset();
-                after = last;
-                LOOK
-            }
-            Err(error) => {
-                context.stats.failed(DOING, &error);
-                backoff.pause()
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = context.closing.cancelled() => return,
-        }
-    }
+    while rounds.next(check_batch(&context, &mut after).await).await {}
 }
 
-/// Checks some messages after this one. Returns where to continue (0: from the start).
-async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
-    let unread = context.ledger.open_ones(Direction::In, CrossingState::Across, None, after, SOME).await?;
-    let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
+/// Checks a batch of messages after this number, which becomes where to continue (0: from the start).
+async fn check_batch(context: &Context, after: &mut i64) -> Result<Duration, OfficeError> {
+    let unread = context.ledger.rows_in_state(Direction::In, CrossingState::Across, None, *after, BATCH).await?;
+    let last = if unread.len() == BATCH as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
     let mut states = Vec::new();
     for row in unread {
         let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
@@ -61,6 +44,7 @@ async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
             }
         }
     }
-    context.ledger.note(states).await?;
-    Ok(last)
+    context.ledger.set_states(states).await?;
+    *after = last;
+    Ok(INTERVAL)
 }

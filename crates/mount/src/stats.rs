@@ -8,16 +8,16 @@ use amb_core::{AgentName, OfficeError};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// How a mount is.
+/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountState {
     /// Starting, or another process has the directory.
     #[default]
     Waiting,
-    /// At work.
+    /// Running without failures.
     Mounted,
-    /// Something fails and is retried; mail waits, and none is lost.
+    /// Something fails and is retried; no mail is lost.
     Failing,
 }
 
@@ -35,9 +35,9 @@ impl MountState {
 /// Health of a mount, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MountHealth {
-    /// Which directory.
+    /// The mounted directory.
     pub directory: PathBuf,
-    /// How it is.
+    /// Its state.
     pub state: MountState,
     /// Agents of the directory that the office knows.
     pub residents: u64,
@@ -47,13 +47,13 @@ pub struct MountHealth {
     pub carried_in: u64,
     /// Messages carried to the office since the start.
     pub carried_out: u64,
-    /// Messages put aside since the start.
+    /// Messages refused since the start.
     pub refused: u64,
-    /// Tries that failed since the start.
+    /// Failed attempts since the start.
     pub failures: u64,
     /// Messages that wait for their recipient's consent.
     pub waiting: u64,
-    /// Names under which no mail crosses: both sides have them, or they are reserved.
+    /// Names under which no mail is carried: both sides have them, or they are reserved.
     pub collisions: Vec<AgentName>,
     /// The current failure.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub struct MountHealth {
 }
 
 /// Counters shared by the loops.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stats {
     directory: PathBuf,
     pub(crate) carried_in: AtomicU64,
@@ -71,40 +71,30 @@ pub(crate) struct Stats {
     pub(crate) guests: AtomicU64,
     pub(crate) waiting: AtomicU64,
     failures: AtomicU64,
-    now: Mutex<Now>,
+    current: Mutex<Current>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct Current {
     mounted: bool,
     /// Current failures by loop.
-    troubles: BTreeMap<String, String>,
+    failures: BTreeMap<String, String>,
     collisions: BTreeMap<AgentName, &'static str>,
 }
 
 impl Stats {
     pub(crate) fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            carried_in: AtomicU64::new(0),
-            carried_out: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            residents: AtomicU64::new(0),
-            guests: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            now: Mutex::default(),
-        }
+        Self { directory: directory.to_owned(), ..Self::default() }
     }
 
-    pub(crate) fn mounted(&self, mounted: bool) {
-        self.now.lock().mounted = mounted;
+    pub(crate) fn set_mounted(&self, mounted: bool) {
+        self.current.lock().mounted = mounted;
     }
 
-    /// Records a failure that will be retried. Logged once, until it works or fails differently.
+    /// Records a failure that will be retried. Logged once, until it succeeds or fails differently.
     pub(crate) fn failed(&self, doing: &str, error: &OfficeError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let before = self.now.lock().troubles.insert(doing.to_owned(), error.to_string());
+        let before = self.current.lock().failures.insert(doing.to_owned(), error.to_string());
         if before.as_deref() != Some(error.detail()) {
             let (directory, cause) = (self.directory.display(), std::error::Error::source(error));
             tracing::warn!(%directory, doing, %error, ?cause, "mount failed; retrying, mail waits");
@@ -112,15 +102,15 @@ impl Stats {
     }
 
     /// Clears a failure.
-    pub(crate) fn works(&self, doing: &str) {
-        if self.now.lock().troubles.remove(doing).is_some() {
+    pub(crate) fn succeeded(&self, doing: &str) {
+        if self.current.lock().failures.remove(doing).is_some() {
             tracing::info!(directory = %self.directory.display(), doing, "mount recovered");
         }
     }
 
-    /// Both sides have an agent of this name, or no new agent may have it.
-    pub(crate) fn collides(&self, name: &AgentName, why: &'static str) {
-        if self.now.lock().collisions.insert(name.clone(), why) != Some(why) {
+    /// Records that both sides have an agent of this name, or that it is not allowed in the office.
+    pub(crate) fn record_collision(&self, name: &AgentName, why: &'static str) {
+        if self.current.lock().collisions.insert(name.clone(), why) != Some(why) {
             tracing::warn!(
                 directory = %self.directory.display(), agent = %name, why,
                 "no mail crosses the mount under this name; register under another"
@@ -129,16 +119,16 @@ impl Stats {
     }
 
     /// Clears a collision.
-    pub(crate) fn no_collision(&self, name: &AgentName) {
-        self.now.lock().collisions.remove(name);
+    pub(crate) fn clear_collision(&self, name: &AgentName) {
+        self.current.lock().collisions.remove(name);
     }
 
     pub(crate) fn health(&self) -> MountHealth {
-        let now = self.now.lock();
+        let current = self.current.lock();
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         MountHealth {
             directory: self.directory.clone(),
-            state: match (now.troubles.is_empty(), now.mounted) {
+            state: match (current.failures.is_empty(), current.mounted) {
                 (false, _) => MountState::Failing,
                 (true, true) => MountState::Mounted,
                 (true, false) => MountState::Waiting,
@@ -150,8 +140,8 @@ impl Stats {
             refused: get(&self.refused),
             failures: get(&self.failures),
             waiting: get(&self.waiting),
-            collisions: now.collisions.keys().cloned().collect(),
-            trouble: now.troubles.values().next().cloned(),
+            collisions: current.collisions.keys().cloned().collect(),
+            trouble: current.failures.values().next().cloned(),
         }
     }
 }

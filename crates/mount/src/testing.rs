@@ -44,14 +44,14 @@ impl Fixture {
         Self { context, network, _kept: (dir, file) }
     }
 
-    /// An agent of the directory, with its account.
+    /// Registers an agent of the directory, with its account.
     pub(crate) async fn resident(&self, name: &str, card: Card) -> Arc<Resident> {
         let name: AgentName = name.parse().unwrap();
         self.context.office.mailbox(name.clone()).register(card).await.unwrap();
         find_resident(&self.context, &name).await.unwrap().unwrap()
     }
 
-    /// An agent of the office that says this of itself.
+    /// Registers an agent of the office with this description.
     pub(crate) async fn enter(&self, name: &str, description: &str) -> Agent {
         let agent = self.network.enter(name).await;
         let patch = ProfilePatch { description: Some(description.into()), ..ProfilePatch::default() };
@@ -59,7 +59,7 @@ impl Fixture {
         agent
     }
 
-    /// A resident's message to an agent of the office is about to cross.
+    /// Writes the ledger row of a resident's message to an agent of the office.
     pub(crate) async fn writes(&self, resident: &str, guest: &str) {
         let at = Timestamp::now();
         let what = NewCrossingKind::Out { dir_id: "d1".parse().unwrap(), office_id: fresh_uuid(at), at, task: None };

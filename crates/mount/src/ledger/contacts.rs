@@ -1,4 +1,4 @@
-//! Agents that a resident wrote to first: they may answer even if its card says `*` and not their name.
+//! Agents that a resident wrote to first: they may answer even if its card names only `*`.
 //!
 //! A pair is stored with the row of its first message, and stays when that row is deleted.
 
@@ -28,8 +28,8 @@ pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Stores that a resident wrote to a guest first, unless a message of the guest came before.
-pub(super) fn note(db: &Connection, resident: &AgentName, guest: &AgentName) -> rusqlite::Result<()> {
+/// Stores that a resident wrote to a guest first, unless the guest had written before.
+pub(super) fn record(db: &Connection, resident: &AgentName, guest: &AgentName) -> rusqlite::Result<()> {
     let (resident, guest) = (resident.as_str(), guest.as_str());
     db.prepare_cached(
         "INSERT INTO contacts (resident, guest)
@@ -52,14 +52,14 @@ impl CrossingLedger {
         .await
     }
 
-    /// Residents and whom they wrote to first, newest first, at most `most`.
-    pub(crate) async fn contacts(&self, most: usize) -> Result<Vec<(AgentName, AgentName)>> {
+    /// Returns at most `max` residents and the agents that they wrote to first, newest first.
+    pub(crate) async fn contacts(&self, max: usize) -> Result<Vec<(AgentName, AgentName)>> {
         let rows: Vec<(String, String)> = self
             .run(move |db| {
                 let mut select =
                     db.prepare_cached("SELECT resident, guest FROM contacts ORDER BY number DESC LIMIT ?1")?;
-                let rows = select
-                    .query_map([i64::try_from(most).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let rows =
+                    select.query_map([i64::try_from(max).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))?;
                 rows.collect()
             })
             .await?;

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{CrossingRow, CrossingState, NewCrossing, NewCrossingKind};
 
-/// The columns of a crossing, and the rest of a statement.
+/// Selects the columns of a row, with the rest of the statement.
 macro_rules! columns {
     ($rest:literal) => {
         concat!("SELECT number, sender, recipient, office_id, dir_id, file, at, nonce, state FROM crossings ", $rest)
@@ -15,6 +15,7 @@ macro_rules! columns {
 
 pub(super) use columns;
 
+/// Inserts a row, or returns the existing one.
 pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -> rusqlite::Result<CrossingRow> {
     let NewCrossing { sender, recipient, what } = new;
     let before = match &what {
@@ -34,7 +35,7 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
         NewCrossingKind::In { office_id, sent_at, nonce, task } => {
             let mut at = sent_at;
             let mut named = office.carried_as(&sender, at, nonce);
-            // In a layout whose names are timestamps, two messages of one sender may collide.
+            // In a layout whose file names are timestamps, two messages of one sender may collide.
             while is_taken(db, &named.0)? {
                 at = Timestamp::from_microsecond(at.as_microsecond() + 1).unwrap_or(at);
                 named = office.carried_as(&sender, at, nonce);
@@ -70,7 +71,7 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
     ])?;
     let number = db.last_insert_rowid();
     if !inward && office_id.is_some() {
-        super::contacts::note(db, &sender, &recipient)?;
+        super::contacts::record(db, &sender, &recipient)?;
     }
     Ok(CrossingRow {
         number,
@@ -100,7 +101,7 @@ pub(super) fn find(
     db.prepare_cached(&sql)?.query_row([id, recipient.as_str()], crossing).optional()
 }
 
-/// A crossing from its row. Names and ids were checked when they were written.
+/// Converts a row. Names and ids were checked when they were written.
 pub(super) fn crossing(row: &Row<'_>) -> rusqlite::Result<CrossingRow> {
     fn bad(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))

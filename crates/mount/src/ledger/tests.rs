@@ -67,7 +67,7 @@ async fn states_and_cursors_are_kept_together() {
         .unwrap();
     assert_eq!(ledger.cursor(Direction::Out, &ben).await.unwrap(), 70);
     assert_eq!(ledger.cursor(Direction::In, &ben).await.unwrap(), 0);
-    let waiting = ledger.open_ones(Direction::Out, CrossingState::Waiting, Some(&ben), 0, 9).await.unwrap();
+    let waiting = ledger.rows_in_state(Direction::Out, CrossingState::Waiting, Some(&ben), 0, 9).await.unwrap();
     assert_eq!(waiting.iter().map(|row| row.dir_id.as_str()).collect::<Vec<_>>(), ["d2"]);
     assert_eq!(ledger.waiting().await.unwrap(), 1);
 }
@@ -81,10 +81,10 @@ async fn a_senders_mail_that_waits_is_found_behind_any_number_of_others() {
     let mut new: Vec<_> = (0..300).map(|n| outgoing(&format!("d{n}"), n)).collect();
     new.push(NewCrossing { sender: zoe.clone(), ..outgoing("last", 300) });
     let rows = ledger.begin(new).await.unwrap();
-    ledger.note(rows.iter().map(|row| (row.number, CrossingState::Waiting)).collect()).await.unwrap();
+    ledger.set_states(rows.iter().map(|row| (row.number, CrossingState::Waiting)).collect()).await.unwrap();
     assert!(ledger.waits(&ben, &ann).await.unwrap() && ledger.waits(&ben, &zoe).await.unwrap());
     assert!(!ledger.waits(&zoe, &ann).await.unwrap());
-    ledger.note(vec![(rows[300].number, CrossingState::Across)]).await.unwrap();
+    ledger.set_states(vec![(rows[300].number, CrossingState::Across)]).await.unwrap();
     assert!(!ledger.waits(&ben, &zoe).await.unwrap());
 }
 
@@ -116,13 +116,13 @@ async fn only_what_was_read_and_brought_no_task_can_be_forgotten() {
         vec![outgoing("d1", 1), outgoing("d2", 2), incoming(3, task), incoming(4, None), report, outgoing("d3", 5)];
     let rows = ledger.begin(rows).await.unwrap();
     let read = [0, 2, 3, 4, 5].map(|at: usize| (rows[at].number, CrossingState::Read));
-    ledger.note(read.to_vec()).await.unwrap();
+    ledger.set_states(read.to_vec()).await.unwrap();
     let found = |rows: Vec<CrossingRow>| rows.iter().map(|row| row.number).collect::<Vec<_>>();
-    assert_eq!(found(ledger.read_ones(0, 9).await.unwrap()), [rows[0].number, rows[3].number, rows[4].number]);
-    assert_eq!(found(ledger.read_ones(rows[0].number, 1).await.unwrap()), [rows[3].number], "a page after a number");
+    assert_eq!(found(ledger.read_rows(0, 9).await.unwrap()), [rows[0].number, rows[3].number, rows[4].number]);
+    assert_eq!(found(ledger.read_rows(rows[0].number, 1).await.unwrap()), [rows[3].number], "a page after a number");
     ledger.forget(vec![rows[0].number, rows[4].number]).await.unwrap();
-    assert_eq!(found(ledger.read_ones(0, 9).await.unwrap()), [rows[3].number]);
-    assert!(ledger.outward(&rows[0].recipient, &rows[0].dir_id).await.unwrap().is_none());
+    assert_eq!(found(ledger.read_rows(0, 9).await.unwrap()), [rows[3].number]);
+    assert!(ledger.by_dir_id(&rows[0].recipient, &rows[0].dir_id).await.unwrap().is_none());
     let next = ledger.begin(vec![outgoing("d9", 9)]).await.unwrap();
     assert!(next[0].number > rows[5].number, "a number is never given twice: {}", next[0].number);
 }
@@ -152,7 +152,7 @@ async fn whom_a_resident_wrote_to_first_is_known_also_from_before_it_was_noted()
     let ledger = opened(dir.path(), Layout::Nanobot);
     known(&ledger).await;
     // What was refused did not come to zoe: then she is the first.
-    ledger.note(vec![(rows[2].number, CrossingState::Refused)]).await.unwrap();
+    ledger.set_states(vec![(rows[2].number, CrossingState::Refused)]).await.unwrap();
     ledger.begin(vec![out("d3", 5, &zoe)]).await.unwrap();
     assert!(ledger.is_contact(&zoe, &ben).await.unwrap());
 }
