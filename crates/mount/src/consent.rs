@@ -1,11 +1,11 @@
 //! Who may write across the mount.
 //!
-//! A resident accepts mail from the agents in its card's `allow_from`; the mount answers connection requests accordingly.
-//! `*` there means the agents of the directory, and those that the resident wrote to first, so that they can answer. It
-//! means every agent of the office only if the operator opened the mount ([`crate::Terms::open`]).
+//! A resident accepts mail from the agents in its card's `allow_from`; the mount answers connection requests
+//! accordingly. `*` there means the agents of the directory, and those that the resident wrote to first, so that they
+//! can answer. It means every agent of the office only if the operator opened the mount ([`crate::Terms::open`]).
 //!
-//! A guest is asked for consent by a connection request, like any agent of the office, while the mail waits. A guest whose
-//! own `allow_from` names the resident has consented already.
+//! A guest is asked for consent by a connection request, like any agent of the office, while the mail waits. A guest
+//! whose own `allow_from` names the resident has consented already.
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
 use amb_core::error::if_found;

@@ -68,8 +68,8 @@ impl<'a> Rounds<'a> {
         Self { context, doing: doing.into(), hint, backoff: backoff() }
     }
 
-    /// Records the result of a round, and waits for the pause that it returned or, after a failure, for the backoff. Returns
-    /// `false` once the mount closes.
+    /// Records the result of a round, and waits for the pause that it returned or, after a failure, for the backoff.
+    /// Returns `false` once the mount closes.
     pub(crate) async fn next(&mut self, result: Result<Duration, OfficeError>) -> bool {
         let pause = match result {
             Ok(pause) => {

@@ -1,11 +1,11 @@
 //! Lists agents of the office in the directory.
 //!
 //! Agents related to a resident come first: those it wrote to first and those its card names; in an open mount also its
-//! connections. An open mount then lists others by their last heartbeat, so that a name gives no priority. A guest that is
-//! no longer listed keeps its mailbox, since mail may wait there, and its name; its description is removed.
+//! connections. An open mount then lists others by their last heartbeat, so that a name gives no priority. A guest that
+//! is no longer listed keeps its mailbox, since mail may wait there, and its name; its description is removed.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use amb_core::doc::{AgentEntry, ConnectionStatus};
@@ -151,34 +151,25 @@ async fn recently_seen(
     local_names: &HashSet<String>,
     max: usize,
 ) -> Result<(Vec<AgentEntry>, usize), OfficeError> {
-    // A heap with the oldest heartbeat on top, which is dropped first.
-    let mut newest: BinaryHeap<(Reverse<Option<Timestamp>>, AgentName)> = BinaryHeap::new();
-    let mut entries: HashMap<AgentName, AgentEntry> = HashMap::new();
+    let mut newest: Vec<AgentEntry> = Vec::new();
     let (mut after, mut pages) = (None, 0);
     loop {
         let page = AgentsPage { after: after.take(), limit: PAGE };
         let agents = context.store.agents(&viewer.agent, page, Timestamp::now()).await?;
-        let (whole, last) = (agents.len() == PAGE as usize, agents.last().map(|last| last.name.clone()));
+        let (is_full, last) = (agents.len() == PAGE as usize, agents.last().map(|last| last.name.clone()));
         pages += 1;
-        for entry in agents {
-            if local_names.contains(&entry.name.folded()) || context.membership.resident(&entry.name).is_some() {
-                continue;
-            }
-            newest.push((Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone()));
-            entries.insert(entry.name.clone(), entry);
-            if newest.len() > max
-                && let Some((_, dropped)) = newest.pop()
-            {
-                entries.remove(&dropped);
-            }
-        }
-        if !whole {
-            break;
+        newest.extend(agents.into_iter().filter(|entry| {
+            !local_names.contains(&entry.name.folded()) && context.membership.resident(&entry.name).is_none()
+        }));
+        newest.sort_by_cached_key(|entry| {
+            (Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone())
+        });
+        newest.truncate(max);
+        if !is_full {
+            return Ok((newest, pages));
         }
         after = last;
     }
-    let ordered = newest.into_sorted_vec();
-    Ok((ordered.into_iter().filter_map(|(_, name)| entries.remove(&name)).collect(), pages))
 }
 
 /// Writes the card and presence of an agent of the office into the directory, if they changed.

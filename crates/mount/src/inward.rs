@@ -41,7 +41,10 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
     let entries = context.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
         if from > context.store.event_head(resident.key).await? {
-            tracing::warn!(agent = %resident.name, "the office's log is older than the cursor, as after a restore; reading it from the start");
+            tracing::warn!(
+                agent = %resident.name,
+                "the office's log is older than the cursor, as after a restore; reading it from the start"
+            );
             // The ids of carried messages are in the ledger, so none is carried twice.
             context.ledger.settle(Direction::In, &resident.name, 0, Vec::new()).await?;
             return Ok(1);
@@ -111,29 +114,32 @@ type PendingMail = VecDeque<(MessageId, Option<(CrossingRow, Message)>)>;
 
 /// Loads the messages of these entries, and writes a ledger row for each.
 async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<PendingMail, OfficeError> {
-    let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut found, mut new) = (Vec::new(), Vec::new());
     for entry in entries {
         let Event::NewMessage(event) = &entry.event else { continue };
-        let found = if_found(context.store.message(resident, &event.message_id).await)?;
-        let message = found.map(|found| found.message);
-        ids.push(event.message_id.clone());
-        if let Some((message, office_id)) = message.and_then(|message| Some((message, event.message_id.as_uuid()?))) {
-            let task = message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone());
-            // The random end of the message's id.
-            let nonce = office_id.as_u128() as u32;
+        let message = match event.message_id.as_uuid() {
+            Some(office_id) => if_found(context.store.message(resident, &event.message_id).await)?
+                .map(|found| (found.message, office_id)),
+            None => None,
+        };
+        if let Some((message, office_id)) = &message {
             new.push(NewCrossing {
                 sender: message.from.clone(),
                 recipient: resident.name.clone(),
-                what: NewCrossingKind::In { office_id, sent_at: message.sent_at, nonce, task },
+                what: NewCrossingKind::In {
+                    office_id: *office_id,
+                    sent_at: message.sent_at,
+                    // The random end of the message's id.
+                    nonce: office_id.as_u128() as u32,
+                    task: message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone()),
+                },
             });
-            messages.push(Some(message));
-        } else {
-            messages.push(None);
         }
+        found.push((event.message_id.clone(), message));
     }
     let mut rows = context.ledger.begin(new).await?.into_iter();
-    let with_row = |message: Option<Message>| message.and_then(|message| Some((rows.next()?, message)));
-    Ok(ids.into_iter().zip(messages.into_iter().map(with_row)).collect())
+    let mut with_row = |message: Option<(Message, _)>| message.and_then(|(message, _)| Some((rows.next()?, message)));
+    Ok(found.into_iter().map(|(id, message)| (id, with_row(message))).collect())
 }
 
 /// Carries one message and returns its new state.

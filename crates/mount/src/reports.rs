@@ -9,8 +9,8 @@ use crate::outward::OutwardOutcome;
 
 /// Moves the task in the office, once; the office sends the update to its owner.
 ///
-/// The time in the ledger becomes the task's time of change. A task with that time or a later one was moved by this report
-/// before, by a process that ended before it recorded that: reports of one task are made in order.
+/// The time in the ledger becomes the task's time of change. A task with that time or a later one was moved by this
+/// report before, by a process that ended before it recorded that: reports of one task are made in order.
 pub(crate) async fn report(
     context: &Context,
     guest: &Guest,

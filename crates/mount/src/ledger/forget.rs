@@ -2,10 +2,11 @@
 //!
 //! A row keeps a message from crossing twice, and maps the ids in answers and task updates. It is obsolete once all of
 //! these hold:
-//! - The message is read on the other side. Without a row, a read message of the directory is not carried, and an old one
-//!   of the office is looked for in the mailbox before it is delivered.
+//! - The message is read on the other side. Without a row, a read message of the directory is not carried, and an old
+//!   one of the office is looked for in the mailbox before it is delivered.
 //! - It brought no task: updates refer to a task for as long as it lives, which the ledger cannot know.
-//! - It is a task report, which cannot be answered; or the office has removed the message, so that no answer refers to it.
+//! - It is a task report, which cannot be answered; or the office has removed the message, so that no answer refers to
+//!   it.
 
 use rusqlite::params;
 
@@ -13,8 +14,8 @@ use super::row::{columns, crossing};
 use super::{CrossingLedger, CrossingRow, CrossingState, Result};
 
 impl CrossingLedger {
-    /// Returns rows after this number that are read and brought no task, in order. Never the last row: its number would be
-    /// reused.
+    /// Returns rows after this number that are read and brought no task, in order. Never the last row: its number would
+    /// be reused.
     pub(crate) async fn read_rows(&self, after: i64, max: u32) -> Result<Vec<CrossingRow>> {
         self.run(move |db| {
             let mut select = db.prepare_cached(columns!(
