@@ -1,9 +1,9 @@
 //! Journal of verbs that consist of several writes, so that another process can finish them after a kill.
 //!
-//! One write decides that a verb happened. All others (log lines, task records, pointers, updates, receipts) are derived
-//! from it, and any process can derive them again. Before the deciding write, the verb writes a journal entry that says
-//! what it is about to do, and holds a lock on it; when everything is done it removes the entry. An entry without a lock
-//! belongs to a dead process: the next verb that reads a mailbox, of any agent, finishes it.
+//! One write decides that a verb happened. All others (log lines, task records, pointers, updates, receipts) are
+//! derived from it, and any process can derive them again. Before the deciding write, the verb writes a journal entry
+//! that says what it is about to do, and holds a lock on it; when everything is done it removes the entry. An entry
+//! without a lock belongs to a dead process: the next verb that reads a mailbox, of any agent, finishes it.
 //!
 //! | verb | steps, the deciding one in capitals | what a kill leaves |
 //! |---|---|---|
@@ -25,9 +25,9 @@
 //! | `doctor --mend` | each finding by itself: a RENAME, a removal, or what the verbs above do | the next run mends the rest |
 //!
 //! Entries are not synced: every verb would pay for that, and only a kill needs them. On a full disk a verb continues
-//! without one. So the doctor checks everything: records with a pending update, without a pointer of the owner, or whose
-//! task has ended while its message is unread; tasks that the office rejected and that have no record; and read messages
-//! without a receipt. A list of tasks finishes its own records in the same way.
+//! without one. So the doctor checks everything: records with a pending update, without a pointer of the owner, or
+//! whose task has ended while its message is unread; tasks that the office rejected and that have no record; and read
+//! messages without a receipt. A list of tasks finishes its own records in the same way.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The append-only log of one agent: messages received and sent, receipts and overdue tasks, one JSON line each.
 //!
-//! Mail itself is durable in the mailboxes; the log records the order in which this office found it. A position in the log
-//! is therefore a cursor that misses and repeats nothing, whatever names and timestamps other programs give their files.
-//! Lines are appended under a lock; readers need none, since a line counts only once its newline is there.
+//! Mail itself is durable in the mailboxes; the log records the order in which this office found it. A position in the
+//! log is therefore a cursor that misses and repeats nothing, whatever names and timestamps other programs give their
+//! files. Lines are appended under a lock; readers need none, since a line counts only once its newline is there.
 
 pub(crate) mod index;
 pub(crate) mod ingest;
@@ -139,8 +139,8 @@ impl LogLine {
         }
     }
 
-    /// Returns the message that was received or sent: its metadata, the mailbox it was delivered to, and its file there.
-    /// `None` for withheld messages and other lines.
+    /// Returns the message that was received or sent: its metadata, the mailbox it was delivered to, and its file
+    /// there. `None` for withheld messages and other lines.
     pub(crate) fn into_message(self, me: &AgentName) -> Option<(Brief, AgentName, String)> {
         match self {
             LogLine::In { f, brief, withheld: None, .. } => Some((brief, me.clone(), f)),
@@ -151,13 +151,6 @@ impl LogLine {
             _ => None,
         }
     }
-}
-
-/// A line with the position after it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PositionedLine {
-    pub(crate) end: u64,
-    pub(crate) line: LogLine,
 }
 
 /// The files of an agent's log.
@@ -192,8 +185,8 @@ impl Log {
             file.read_exact_at(&mut last, end - 1)?;
         }
         if last != *b"\n" {
-            // A writer died in the middle of a line, which was never acknowledged. The newline makes it one corrupt line,
-            // which readers skip.
+            // A writer died in the middle of a line, which was never acknowledged. The newline makes it one corrupt
+            // line, which readers skip.
             file.write_all(b"\n")?;
             end += 1;
         }
@@ -243,8 +236,8 @@ impl LogWriter {
         }
         step();
         if let Err(error) = self.file.write_all(&bytes) {
-            // A full disk may have taken a part of it: truncate, so that the next line starts on a new line. If this fails,
-            // the next writer ends the partial line.
+            // A full disk may have taken a part of it: truncate, so that the next line starts on a new line. If this
+            // fails, the next writer ends the partial line.
             let _best_effort = self.file.set_len(self.end);
             return Err(error);
         }
@@ -288,9 +281,10 @@ pub(crate) mod tests {
         let (all, end) = log.read(0, u64::MAX).unwrap();
         assert_eq!((all.len(), end), (3, second));
         assert_eq!(log.read(first, u64::MAX).unwrap().0, all[2..]);
-        assert_eq!(log.find(&["s1"]).unwrap(), [all[0].clone(), all[2].clone()]);
-        assert_eq!(log.tail(u64::MAX).unwrap(), all);
-        assert_eq!(log.tail(second - first + 1).unwrap(), all[2..]);
+        let lines: Vec<LogLine> = all.into_iter().map(|(line, _)| line).collect();
+        assert_eq!(log.find(&["s1"]).unwrap(), [lines[0].clone(), lines[2].clone()]);
+        assert_eq!(log.tail(u64::MAX).unwrap(), lines);
+        assert_eq!(log.tail(second - first + 1).unwrap(), lines[2..]);
         assert!(log.is_boundary(first).unwrap() && !log.is_boundary(first - 1).unwrap());
     }
 
@@ -305,7 +299,7 @@ pub(crate) mod tests {
         log.write().unwrap().add(&[line(2, "s1")]).unwrap();
         let (lines, end) = log.read(0, u64::MAX).unwrap();
         assert_eq!((lines.len(), end), (2, log.measure().unwrap().1));
-        assert_eq!(lines[1].line, line(2, "s1"));
+        assert_eq!(lines[1].0, line(2, "s1"));
     }
 
     #[test]

@@ -35,15 +35,10 @@ impl DirMailbox {
         self.run(move |agent_dir| agent_dir.register(card, poll_interval)).await
     }
 
-    /// Sets the agent's status, which counts as a heartbeat, and, if given, the current tasks that it shows until one of its
-    /// tasks here changes.
+    /// Sets the agent's status, which counts as a heartbeat, and, if given, the current tasks that it shows until one
+    /// of its tasks here changes.
     pub async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
-        self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            agent_dir.write_status(status, current_tasks)?;
-            agent_dir.shared.update_registry(Wait::Cached)
-        })
-        .await
+        self.run(move |agent_dir| agent_dir.check_local()?.write_status(status, current_tasks)).await
     }
 }
 
@@ -87,24 +82,17 @@ impl AgentDir {
                 self.shared.update_registry_if_due()
             }
             // Back from offline, or registered by a process that died between card and status.
-            _ => {
-                self.write_status(Status::Idle, None)?;
-                self.shared.update_registry(Wait::Cached)
-            }
+            _ => self.write_status(Status::Idle, None),
         }
     }
 
-    fn leave(&self) -> Result<()> {
-        self.write_status(Status::Offline, None)?;
-        self.shared.update_registry(Wait::Cached)
-    }
-
+    /// Writes the agent's status, and updates the registry.
     fn write_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
         if self.shared.registered(&self.me)?.is_none() && self.shared.presence(&self.me)?.is_none() {
             // Not locked: that would create state for an unknown name.
             return Err(self.unregistered());
         }
-        let _locked = self.shared.lock_agent(&self.me)?;
+        let locked = self.shared.lock_agent(&self.me)?;
         let alive = match self.shared.presence(&self.me)? {
             Some((alive, _)) => alive,
             None if self.shared.registered(&self.me)?.is_some() => {
@@ -113,17 +101,19 @@ impl AgentDir {
             None => return Err(self.unregistered()),
         };
         let current_tasks = current_tasks.unwrap_or(alive.current_tasks);
-        self.shared.write_presence(&self.me, &PresenceState { status, current_tasks, ..alive })
+        self.shared.write_presence(&self.me, &PresenceState { status, current_tasks, ..alive })?;
+        drop(locked);
+        self.shared.update_registry(Wait::Cached)
     }
 
-    /// Refuses an unknown name, which is most likely misspelt: its mailbox would just look empty. Agents without a card are
-    /// known by their mailbox, or by what they have sent.
-    fn check_known(&self) -> Result<()> {
+    /// Refuses an unknown name, which is most likely misspelt: its mailbox would just look empty. Agents without a card
+    /// are known by their mailbox, or by what they have sent.
+    fn check_known(&self) -> Result<&Self> {
         let paths = &self.shared.paths;
         if paths.home(&self.me).is_dir() || paths.state(&self.me).is_dir() {
-            return Ok(());
+            return Ok(self);
         }
-        self.shared.recipient(&self.me).map(drop).map_err(|error| match error.code() {
+        self.shared.recipient(&self.me).map(|_| self).map_err(|error| match error.code() {
             Code::NotFound => {
                 OfficeError::not_found(format!("{} (`amb register {}` enters a new one)", error.detail(), self.me))
             }
@@ -161,7 +151,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn leave(&self) -> Result<()> {
-        self.run(AgentDir::leave).await
+        self.run(|agent_dir| agent_dir.write_status(Status::Offline, None)).await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
@@ -169,36 +159,26 @@ impl Mailbox for DirMailbox {
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.inbox(unread_only))).await
+        self.run(move |agent_dir| agent_dir.check_known()?.inbox(unread_only)).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let session = session.clone();
-        self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            agent_dir.check_known()?;
-            agent_dir.read(&session, &page)
-        })
-        .await
+        self.run(move |agent_dir| agent_dir.check_local()?.check_known()?.read(&session, &page)).await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
         let id = id.clone();
-        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.message(&id))).await
+        self.run(move |agent_dir| agent_dir.check_known()?.message(&id)).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let ids = ids.to_vec();
-        self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            agent_dir.check_known()?;
-            agent_dir.ack(&ids)
-        })
-        .await
+        self.run(move |agent_dir| agent_dir.check_local()?.check_known()?.ack(&ids)).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        self.run(move |agent_dir| agent_dir.check_local().and_then(|()| agent_dir.claim(&request))).await
+        self.run(move |agent_dir| agent_dir.check_local()?.claim(&request)).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
@@ -212,26 +192,21 @@ impl Mailbox for DirMailbox {
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
-        self.run(|agent_dir| agent_dir.check_local().and_then(|()| agent_dir.claimed())).await
+        self.run(|agent_dir| agent_dir.check_local()?.claimed()).await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
-        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.tasks(&filter))).await
+        self.run(move |agent_dir| agent_dir.check_known()?.tasks(&filter)).await
     }
 
     async fn task(&self, id: &TaskId) -> Result<Task> {
         let id = id.clone();
-        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.task(&id))).await
+        self.run(move |agent_dir| agent_dir.check_known()?.task(&id)).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let id = id.clone();
-        self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            agent_dir.check_known()?;
-            agent_dir.set_task_state(&id, state, note)
-        })
-        .await
+        self.run(move |agent_dir| agent_dir.check_local()?.check_known()?.set_task_state(&id, state, note)).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {

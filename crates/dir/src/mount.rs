@@ -72,9 +72,9 @@ impl OfficeState {
 
 impl AgentDir {
     /// Refuses to act for an agent of the network office, where it has a key; here nobody is authenticated.
-    pub(crate) fn check_local(&self) -> Result<(), OfficeError> {
+    pub(crate) fn check_local(&self) -> Result<&Self, OfficeError> {
         if !self.shared.is_mounted(&self.me) {
-            return Ok(());
+            return Ok(self);
         }
         let detail = format!(
             "{} is an agent of the network office that has mounted this directory; choose another name, or act there",

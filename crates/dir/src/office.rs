@@ -1,5 +1,6 @@
 //! The office and its mailboxes.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
-use amb_core::{AgentName, OfficeError, Timestamp};
+use amb_core::{AgentName, MessageId, OfficeError, Timestamp};
 use parking_lot::Mutex;
 
 use crate::files::durable::{self, Wait};
@@ -23,7 +24,7 @@ use crate::log::index::MailboxIndex;
 use crate::log::{Log, LogLine};
 use crate::registry::Cache;
 use crate::transcript::TranscriptStore;
-use crate::verbs::claim::Claims;
+use crate::verbs::claim::Claim;
 
 /// Digits in the clock file: enough for every microsecond until the year 9999.
 const STAMP_DIGITS: usize = 20;
@@ -111,7 +112,7 @@ pub(crate) struct AgentDir {
     pub(crate) shared: Arc<OfficeState>,
     pub(crate) me: AgentName,
     pub(crate) index: Mutex<MailboxIndex>,
-    pub(crate) claims: Mutex<Claims>,
+    pub(crate) claims: Mutex<HashMap<MessageId, Claim>>,
 }
 
 impl DirOffice {
@@ -180,8 +181,8 @@ impl OfficeState {
         later(&self.clock, Timestamp::now())
     }
 
-    /// Returns the timestamp of a new message: later than that of every message sent here before, by any process, even if
-    /// the clock was set back. So mail sorts in the order in which it was sent.
+    /// Returns the timestamp of a new message: later than that of every message sent here before, by any process, even
+    /// if the clock was set back. So mail sorts in the order in which it was sent.
     ///
     /// The latest one is in a file of 20 digits, which is written without a lock: two concurrent sends have no order.
     pub(crate) fn next_stamp(&self) -> Timestamp {
@@ -219,8 +220,8 @@ impl OfficeState {
         }
     }
 
-    /// Opens the file with the latest timestamp; `None` if it cannot be written, and then the clock alone counts. Not kept
-    /// open: a file system with a file open for writing cannot be remounted read-only.
+    /// Opens the file with the latest timestamp; `None` if it cannot be written, and then the clock alone counts. Not
+    /// kept open: a file system with a file open for writing cannot be remounted read-only.
     fn open_clock(&self) -> Option<File> {
         // Does not create the directory: a failed send leaves no office behind.
         let mut options = open::options();

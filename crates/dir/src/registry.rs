@@ -66,7 +66,8 @@ impl OfficeState {
         Ok(understood.collect())
     }
 
-    /// Returns one entry. An entry that does not parse is an error, so that a corrupt `allow_from` does not admit everybody.
+    /// Returns one entry. An entry that does not parse is an error, so that a corrupt `allow_from` does not admit
+    /// everybody.
     pub(crate) fn registry_entry(&self, name: &AgentName) -> Result<Option<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(None) };
         registry.get(name).map_err(|error| {

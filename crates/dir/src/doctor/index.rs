@@ -8,7 +8,7 @@ use amb_core::OfficeError;
 use super::{Examination, FindingKind, files_in};
 use crate::files::failure::IoContext;
 use crate::files::message_file;
-use crate::log::{Brief, LogLine, PositionedLine};
+use crate::log::{Brief, LogLine};
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -57,7 +57,7 @@ impl AgentDir {
     /// Returns the file names of all received messages in the log.
     fn indexed(&self) -> Result<HashSet<String>, OfficeError> {
         let lines = self.shared.log(&self.me).find(&["\"in\""]).context("could not read the log")?;
-        let file = |placed: PositionedLine| match placed.line {
+        let file = |line| match line {
             LogLine::In { f, .. } => Some(f),
             _ => None,
         };

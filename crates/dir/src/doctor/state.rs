@@ -11,8 +11,8 @@ use crate::log::index::MAX_SAVED_BYTES;
 use crate::office::AgentDir;
 
 impl AgentDir {
-    /// Finds locks, logs and other files that are not regular files, such as a pipe: every verb that needs them fails, and so
-    /// would the other checks.
+    /// Finds locks, logs and other files that are not regular files, such as a pipe: every verb that needs them fails,
+    /// and so would the other checks.
     pub(super) fn examine_odd_files(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
         let aside = self.shared.paths.own_dir().join("spoilt");
         for (name, path) in listed(directory)? {

@@ -73,7 +73,8 @@ impl AgentDir {
         let path = self.shared.paths.processed(&self.me);
         let count = missing.len();
         let detail = format!("the senders of {count} messages that {} has read were not told", self.me);
-        let mend = || self.write_missing_receipts(&missing);
+        let receipts = missing.iter().map(|(brief, read_at)| (brief, *read_at));
+        let mend = || self.shared.write_receipts(&self.me, receipts, true);
         examination.found(FindingKind::Unfinished, &path, detail, "the senders were told", mend)
     }
 }

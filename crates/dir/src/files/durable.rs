@@ -1,8 +1,8 @@
 //! Durable, atomic file writes.
 //!
 //! A new file is written under a unique temporary name in its target directory, synced, and renamed without replacing
-//! anything; then the directory is synced. The writer holds a lock on the temporary file, so that a clean-up can tell the
-//! files of dead writers from those in use.
+//! anything; then the directory is synced. The writer holds a lock on the temporary file, so that a clean-up can tell
+//! the files of dead writers from those in use.
 
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -216,8 +216,8 @@ pub(crate) enum Swapped {
 }
 
 /// Replaces a file that other programs replace without a lock. `expected` is what the caller has read there, at most
-/// `max` bytes (`None`: no file). Names are exchanged, so that the displaced contents can be compared: no write of another
-/// program is lost unnoticed.
+/// `max` bytes (`None`: no file). Names are exchanged, so that the displaced contents can be compared: no write of
+/// another program is lost unnoticed.
 ///
 /// The bytes are synced after the exchange, to keep the time between the caller's read and its write short.
 pub(crate) fn swap(

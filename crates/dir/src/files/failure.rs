@@ -7,7 +7,7 @@ use amb_core::OfficeError;
 use crate::files::open;
 
 /// Returns the office's error for a failed file operation. `context` says what failed and precedes a colon.
-pub(crate) fn io_failure(context: &str, error: io::Error) -> OfficeError {
+fn io_failure(context: &str, error: io::Error) -> OfficeError {
     let hint = match error.kind() {
         _ if open::is_refused(&error) => {
             return OfficeError::unavailable(format!("{context}: {error}")).caused_by(error);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 
@@ -15,12 +15,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 
 /// An exclusive lock, held until dropped.
 #[derive(Debug)]
-pub(crate) struct FileLock {
-    held: LockKind,
-}
-
-#[derive(Debug)]
-enum LockKind {
+pub(crate) enum FileLock {
     /// An advisory lock on this open file.
     Kernel { _file: File },
     /// A file that exists while the lock is held, for file systems without locks.
@@ -39,7 +34,7 @@ impl FileLock {
             }
             // The file may have been removed and created again between the open and the lock.
             if same_file(&file, path) {
-                return Ok(Self { held: LockKind::Kernel { _file: file } });
+                return Ok(Self::Kernel { _file: file });
             }
         }
     }
@@ -48,7 +43,7 @@ impl FileLock {
     pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Self>> {
         let file = open_or_create(path)?;
         match file.try_lock() {
-            Ok(()) if same_file(&file, path) => Ok(Some(Self { held: LockKind::Kernel { _file: file } })),
+            Ok(()) if same_file(&file, path) => Ok(Some(Self::Kernel { _file: file })),
             Ok(()) | Err(std::fs::TryLockError::WouldBlock) => Ok(None),
             Err(std::fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => try_marker(path),
             Err(std::fs::TryLockError::Error(error)) => Err(error),
@@ -58,7 +53,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if let LockKind::Marker { path } = &self.held {
+        if let Self::Marker { path } = self {
             // If this fails, the marker counts as abandoned after a while.
             let _best_effort = fs_err::remove_file(path);
         }
@@ -92,12 +87,9 @@ fn try_marker(path: &Path) -> io::Result<Option<FileLock>> {
     marker.push(".held");
     let marker = PathBuf::from(marker);
     match fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker) {
-        Ok(_) => Ok(Some(FileLock { held: LockKind::Marker { path: marker } })),
+        Ok(_) => Ok(Some(FileLock::Marker { path: marker })),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let age = fs_err::metadata(&marker)
-                .and_then(|there| there.modified())
-                .ok()
-                .and_then(|at| SystemTime::now().duration_since(at).ok());
+            let age = fs_err::metadata(&marker).ok().and_then(|metadata| open::age(&metadata));
             if age.is_some_and(|age| age > ABANDONED_AFTER) {
                 // Renamed first: of two processes that find it abandoned, one removes it.
                 let aside = marker.with_extension(format!("old-{:x}", crate::files::durable::nonce()));
@@ -133,7 +125,7 @@ mod tests {
         assert!(try_marker(&path).unwrap().is_none());
         drop(held);
         let _held = wait_for_marker(&path).unwrap();
-        let old = SystemTime::now() - Duration::from_secs(60);
+        let old = std::time::SystemTime::now() - Duration::from_secs(60);
         let marker = dir.path().join("lock.held");
         fs_err::OpenOptions::new().write(true).open(&marker).unwrap().set_modified(old).unwrap();
         let _second = wait_for_marker(&path).unwrap();

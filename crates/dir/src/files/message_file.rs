@@ -130,7 +130,8 @@ pub(crate) fn derived_session(message: &Message) -> SessionId {
     SessionId::between(&message.from, &message.to, message.subject.as_deref().unwrap_or(NO_SUBJECT))
 }
 
-/// Whether a task in the owner's mailbox has an id that this office made for a task of the owner: then it is the answer.
+/// Whether a task in the owner's mailbox has an id that this office made for a task of the owner: then it is the
+/// answer.
 fn answers_task_of(owner: &AgentName, message: &Message) -> bool {
     let task = message.task.as_ref().filter(|_| message.kind == Kind::Task && message.from != *owner);
     task.is_some_and(|task| is_made_here(task.id.as_str(), owner))
@@ -237,8 +238,8 @@ fn chipset_name(at: Timestamp, from: &AgentName, attempt: u32) -> String {
     filename::chipset(at, from, attempt + 1)
 }
 
-/// Returns the only file name that a message may have if it is sent under an idempotency key, carried, or a task update.
-/// Its id is the [`new_id`] of the same time and nonce.
+/// Returns the only file name that a message may have if it is sent under an idempotency key, carried, or a task
+/// update. Its id is the [`new_id`] of the same time and nonce.
 pub(crate) fn exact_name(layout: Layout, id: &MessageId, at: Timestamp, from: &AgentName, nonce: u32) -> String {
     match layout {
         Layout::Nanobot => filename::nanobot_with_suffix(at, from, nonce),

@@ -1,7 +1,7 @@
 //! Opening files in a directory that others may write to.
 //!
-//! Every file in the office's directory is opened here. A symbolic link could lead to any file of the reader's, opening a
-//! pipe would block, and a device has no end: only regular files are opened, without following a link at the last
+//! Every file in the office's directory is opened here. A symbolic link could lead to any file of the reader's, opening
+//! a pipe would block, and a device has no end: only regular files are opened, without following a link at the last
 //! component, and whole files are read up to a bound.
 
 use std::fs::{File, Metadata};

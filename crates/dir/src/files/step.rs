@@ -1,16 +1,16 @@
 //! Points at which a test can kill the process, so that crash recovery is tested at each of them.
 //!
-//! [`step`] is called before each change of the directory (a file created, renamed, replaced or removed, lines appended to
-//! a log) and before each sync. With the feature `test-support`, the process kills itself with SIGKILL at the step number
-//! in [`STOP_AT`], pauses at the one in [`PAUSE_AT`], and sleeps before some steps with [`DELAYS`]. Without the feature
-//! the call is empty.
+//! [`step`] is called before each change of the directory (a file created, renamed, replaced or removed, lines appended
+//! to a log) and before each sync. With the feature `test-support`, the process kills itself with SIGKILL at the step
+//! number in [`STOP_AT`], pauses at the one in [`PAUSE_AT`], and sleeps before some steps with [`DELAYS`]. Without the
+//! feature the call is empty.
 
 /// Environment variable: the step to kill the process at, counted from 1.
 #[cfg(feature = "test-support")]
 pub const STOP_AT: &str = "AMB_TEST_STOP_AT_STEP";
 
-/// Environment variable: the step to pause at, counted from 1. The process prints `paused` to stdout and continues at the
-/// end of stdin.
+/// Environment variable: the step to pause at, counted from 1. The process prints `paused` to stdout and continues at
+/// the end of stdin.
 #[cfg(feature = "test-support")]
 pub const PAUSE_AT: &str = "AMB_TEST_PAUSE_AT_STEP";
 

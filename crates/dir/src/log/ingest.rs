@@ -1,8 +1,8 @@
 //! Ingests mail: reads files in the mailbox that are not in the log yet, checks them, and logs them.
 //!
 //! Any program may have put the files there, so the office's rules are applied here: a file that is no message goes to
-//! `corrupt/` (nanobot) or is skipped (chipset), a message from a sender that is not in `allow_from` goes to `refused/`,
-//! and a task that may not be taken on is rejected.
+//! `corrupt/` (nanobot) or is skipped (chipset), a message from a sender that is not in `allow_from` goes to
+//! `refused/`, and a task that may not be taken on is rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
@@ -40,8 +40,8 @@ impl AgentDir {
     pub(crate) fn ingest_mail(&self) -> Result<MutexGuard<'_, MailboxIndex>, OfficeError> {
         self.shared.refuse_links(&self.me)?;
         let mut index = self.index.lock();
-        // The log is read before the listing: what is only in the log is gone; what is only in the listing is new, or was
-        // logged by another process in between, which the second read of the log tells.
+        // The log is read before the listing: what is only in the log is gone; what is only in the listing is new, or
+        // was logged by another process in between, which the second read of the log tells.
         index.drop_unlogged();
         self.catch_up(&mut index)?;
         if index.is_new() {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::files::open;
 use crate::files::tail::{Tail, TailLine};
-use crate::log::{Log, LogLine, PositionedLine};
+use crate::log::{Log, LogLine};
 
 /// Longer lines are skipped: a line has a message's id, names, times and subject, or a task.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
@@ -16,9 +16,9 @@ const CHUNK: u64 = 256 << 10;
 impl Log {
     /// Calls `each` with the complete lines from this position on, until it breaks. Returns the position after the last
     /// line read.
-    pub(crate) fn scan(&self, from: u64, mut each: impl FnMut(PositionedLine) -> ControlFlow<()>) -> io::Result<u64> {
-        self.scan_text(from, |end, text| match serde_json::from_str(text) {
-            Ok(line) => each(PositionedLine { end, line }),
+    pub(crate) fn scan(&self, from: u64, mut each: impl FnMut(LogLine) -> ControlFlow<()>) -> io::Result<u64> {
+        self.scan_text(from, |_, text| match serde_json::from_str(text) {
+            Ok(line) => each(line),
             Err(_) => ControlFlow::Continue(()),
         })
     }
@@ -68,12 +68,13 @@ impl Log {
         }
     }
 
-    /// Returns about `max` bytes of complete lines from this position on, and the position after the last.
-    pub(crate) fn read(&self, from: u64, max: u64) -> io::Result<(Vec<PositionedLine>, u64)> {
+    /// Returns about `max` bytes of complete lines from this position on, each with the position after it, and the
+    /// position after the last.
+    pub(crate) fn read(&self, from: u64, max: u64) -> io::Result<(Vec<(LogLine, u64)>, u64)> {
         let mut lines = Vec::new();
         let end = self.scan_text(from, |end, text| {
             if let Ok(line) = serde_json::from_str(text) {
-                lines.push(PositionedLine { end, line });
+                lines.push((line, end));
             }
             if end - from >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -81,21 +82,21 @@ impl Log {
     }
 
     /// Returns the lines of the whole log that contain any of these texts. Only those are parsed.
-    pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<PositionedLine>> {
+    pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<LogLine>> {
         let mut found = Vec::new();
-        self.scan_text(0, |end, text| {
+        self.scan_text(0, |_, text| {
             if texts.iter().any(|wanted| text.contains(wanted))
                 && let Ok(line) = serde_json::from_str(text)
             {
-                found.push(PositionedLine { end, line });
+                found.push(line);
             }
             ControlFlow::Continue(())
         })?;
         Ok(found)
     }
 
-    /// Returns the last line that contains this text and satisfies the test. Reads from the end, so recent mail is found
-    /// at once.
+    /// Returns the last line that contains this text and satisfies the test. Reads from the end, so recent mail is
+    /// found at once.
     pub(crate) fn find_last(&self, text: &str, wanted: impl Fn(&LogLine) -> bool) -> io::Result<Option<LogLine>> {
         let Some(file) = open::if_exists(open::regular(&self.path))? else { return Ok(None) };
         let mut tail = Tail::new(&file, file.metadata()?.len(), MAX_LINE_BYTES, usize::MAX);
@@ -111,17 +112,17 @@ impl Log {
     }
 
     /// Returns about `max` bytes of complete lines from the end.
-    pub(crate) fn tail(&self, max: u64) -> io::Result<Vec<PositionedLine>> {
+    pub(crate) fn tail(&self, max: u64) -> io::Result<Vec<LogLine>> {
         let (_, len) = self.measure()?;
         let from = len.saturating_sub(max);
         // The first line may be cut.
         let mut is_cut = from > 0 && !self.is_boundary(from)?;
         let mut lines = Vec::new();
-        self.scan_text(from, |end, text| {
+        self.scan_text(from, |_, text| {
             if !std::mem::take(&mut is_cut)
                 && let Ok(line) = serde_json::from_str(text)
             {
-                lines.push(PositionedLine { end, line });
+                lines.push(line);
             }
             ControlFlow::Continue(())
         })?;
@@ -172,7 +173,7 @@ mod tests {
             let (_dir, log, lines) = with_a_long_line(long);
             let (_, len) = log.measure().unwrap();
             let (read, end) = log.read(0, u64::MAX).unwrap();
-            let read: Vec<LogLine> = read.into_iter().map(|placed| placed.line).collect();
+            let read: Vec<LogLine> = read.into_iter().map(|(line, _)| line).collect();
             assert_eq!((read.as_slice(), end), (&lines[..], len), "{long}");
             assert_eq!(log.find(&["\"s1\""]).unwrap().len(), 2, "{long}");
             for (n, line) in (1..).zip(&lines) {

@@ -182,20 +182,13 @@ impl OfficeState {
             None => (PresenceState { status: Status::Offline, ..PresenceState::default() }, None),
         };
         let timeout = alive.timeout();
-        // Heartbeats far in the future are from before the clock was set back: a live agent sends another one soon, a dead
-        // one would seem alive for long.
+        // Heartbeats far in the future are from before the clock was set back: a live agent sends another one soon, a
+        // dead one would seem alive for long.
         let seen = seen.filter(|seen| {
             Duration::try_from(seen.duration_since(now)).is_ok_and(|ahead| ahead <= timeout) || *seen <= now
         });
-        Ok(Some(AgentEntry {
-            name: agent.clone(),
-            card: registered.card,
-            presence: Presence::at(now, alive.status, seen, alive.current_tasks, timeout),
-            registered_at: Some(registered.registered_at),
-            household: false,
-            person: false,
-            paused: false,
-        }))
+        let presence = Presence::at(now, alive.status, seen, alive.current_tasks, timeout);
+        Ok(Some(entry(agent.clone(), registered.card, presence, Some(registered.registered_at))))
     }
 
     /// Returns all agents, by name.
@@ -216,16 +209,7 @@ impl OfficeState {
                 // Every mailbox is an agent; the chipset has no cards.
                 for name in self.names_in(&self.paths.root)? {
                     if !agents.iter().any(|known| known.name == name) {
-                        let (card, presence) = (Card::default(), Presence::default());
-                        agents.push(AgentEntry {
-                            name,
-                            card,
-                            presence,
-                            registered_at: None,
-                            household: false,
-                            person: false,
-                            paused: false,
-                        });
+                        agents.push(entry(name, Card::default(), Presence::default(), None));
                     }
                 }
             }
@@ -234,8 +218,8 @@ impl OfficeState {
         Ok(agents)
     }
 
-    /// Returns the recipient's card, or an error that suggests the nearest name. The cost does not grow with the number of
-    /// agents, unless the agent belongs to another program and the registry has changed.
+    /// Returns the recipient's card, or an error that suggests the nearest name. The cost does not grow with the number
+    /// of agents, unless the agent belongs to another program and the registry has changed.
     pub(crate) fn recipient(&self, name: &AgentName) -> Result<RecipientCard, OfficeError> {
         if let Some(registered) = self.registered(name)? {
             return Ok(RecipientCard { card: registered.card, foreign_tasks: 0 });
@@ -272,23 +256,24 @@ impl OfficeState {
     }
 }
 
+/// Returns the entry of an agent. A directory has no households and no persons, and pauses no agents.
+fn entry(name: AgentName, card: Card, presence: Presence, registered_at: Option<Timestamp>) -> AgentEntry {
+    AgentEntry { name, card, presence, registered_at, household: false, person: false, paused: false }
+}
+
 /// Reads a state file. A corrupt one counts as missing, with a warning.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>, OfficeError> {
-    match open::read(path, MAX_BYTES) {
+    let error = match open::read(path, MAX_BYTES) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(value) => Ok(Some(value)),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "corrupt state file; ignored");
-                Ok(None)
-            }
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error.to_string(),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if open::is_refused(&error) => {
-            tracing::warn!(%error, "corrupt state file; ignored");
-            Ok(None)
-        }
-        Err(error) => Err(error).context("could not read the office's own state"),
-    }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if open::is_refused(&error) => error.to_string(),
+        Err(error) => return Err(error).context("could not read the office's own state"),
+    };
+    tracing::warn!(path = %path.display(), error, "corrupt state file; ignored");
+    Ok(None)
 }
 
 /// Writes a state file.

@@ -1,11 +1,11 @@
 //! Writes `_registry.json`.
 //!
-//! The file is replaced whole, under a lock of ours, so that it parses at every instant. Heartbeats are in a file of each
-//! agent; every [`UPDATE_INTERVAL`] some process merges them into the registry.
+//! The file is replaced whole, under a lock of ours, so that it parses at every instant. Heartbeats are in a file of
+//! each agent; every [`UPDATE_INTERVAL`] some process merges them into the registry.
 //!
 //! Other programs read, change and replace the file without a lock. What they wrote between our read and our write is
-//! returned by the exchange of names ([`durable::swap`]) and merged, so we lose nothing of theirs. What they overwrite is
-//! restored: our cards by the next update, and entries of other programs that one of our updates has seen and that
+//! returned by the exchange of names ([`durable::swap`]) and merged, so we lose nothing of theirs. What they overwrite
+//! is restored: our cards by the next update, and entries of other programs that one of our updates has seen and that
 //! disappeared within [`RESTORE_WINDOW`] (`.amb/registry.seen.json`). An older entry was in every program's copy, so it
 //! was removed on purpose.
 
@@ -83,8 +83,8 @@ impl OfficeState {
         self.merge_into_registry(&locked, wait)
     }
 
-    /// Writes a new card again until the registry keeps it: another program may have read the registry before the update and
-    /// replace it afterwards.
+    /// Writes a new card again until the registry keeps it: another program may have read the registry before the
+    /// update and replace it afterwards.
     pub(crate) fn ensure_listed(&self, name: &AgentName) -> Result<(), OfficeError> {
         if self.paths.layout != Layout::Nanobot {
             return Ok(());

@@ -22,8 +22,8 @@ const MARK_BYTES: usize = 64;
 pub(super) struct FileCursor {
     path: PathBuf,
     file: Option<File>,
-    /// Everything before it was returned. Follows a newline, unless `skipping`. An incomplete line is read again at each
-    /// step, since a writer that failed may truncate it.
+    /// Everything before it was returned. Follows a newline, unless `skipping`. An incomplete line is read again at
+    /// each step, since a writer that failed may truncate it.
     offset: u64,
     /// The bytes before `offset`, as they were read.
     mark: Vec<u8>,

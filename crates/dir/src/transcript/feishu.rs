@@ -1,8 +1,8 @@
 //! The history of a Feishu (Lark) group, from the service's message list.
 //!
-//! Follows the public reference of the open platform (`auth/v3/tenant_access_token/internal`, `im/v1/messages`, the pages
-//! on error codes and rate limits). Tested against a fake server that implements that reference, not against the service
-//! itself. The app must be in the group and have the right to read its messages.
+//! Follows the public reference of the open platform (`auth/v3/tenant_access_token/internal`, `im/v1/messages`, the
+//! pages on error codes and rate limits). Tested against a fake server that implements that reference, not against the
+//! service itself. The app must be in the group and have the right to read its messages.
 
 mod api;
 mod content;
@@ -16,8 +16,9 @@ use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
 use async_trait::async_trait;
 
-use self::api::{FeishuApi, FeishuMessage};
+use self::api::FeishuMessage;
 pub use self::retry::RetryPolicy;
+use self::token::TokenCell;
 use super::HistorySource;
 
 /// The service in China; elsewhere it is `https://open.larksuite.com`.
@@ -45,23 +46,28 @@ impl fmt::Debug for FeishuApp {
 /// History for keys `feishu:CHAT_ID` and `lark:CHAT_ID`.
 #[derive(Debug)]
 pub struct FeishuHistory {
-    api: FeishuApi,
+    http: reqwest::Client,
+    base: String,
+    app: FeishuApp,
+    token: TokenCell,
+    policy: RetryPolicy,
 }
 
 impl FeishuHistory {
-    /// Uses the service at `base_url` (usually [`FEISHU`]) as `app`, with an HTTP client of these settings. It follows no
-    /// redirects, so that the app's secret is sent to the service alone.
+    /// Uses the service at `base_url` (usually [`FEISHU`]) as `app`, with an HTTP client of these settings. It follows
+    /// no redirects, so that the app's secret is sent to the service alone.
     ///
     /// # Errors
     /// If the HTTP client cannot be built.
     pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: FeishuApp) -> Result<Self, OfficeError> {
         let http = http.redirect(reqwest::redirect::Policy::none()).build().map_err(OfficeError::internal)?;
-        Ok(Self { api: FeishuApi::new(http, base_url, app) })
+        let base = base_url.trim_end_matches('/').to_owned();
+        Ok(Self { http, base, app, token: TokenCell::default(), policy: RetryPolicy::default() })
     }
 
     /// Replaces [`RetryPolicy::default`].
     pub fn with_retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.api.policy = policy;
+        self.policy = policy;
         self
     }
 
@@ -76,7 +82,7 @@ impl FeishuHistory {
             if lines.len() >= limit {
                 break;
             }
-            let page = self.api.messages(chat_id, size, page_token.as_deref()).await?;
+            let page = self.messages(chat_id, size, page_token.as_deref()).await?;
             let items = page.items.into_iter().filter_map(item);
             lines.extend(
                 items.filter(|item| item.message_id.is_empty() || ids.insert(item.message_id.clone())).filter_map(line),

@@ -14,8 +14,8 @@ pub(super) const MAX_CANDIDATES: usize = 16;
 
 /// Returns the names that `key` may have, without the extension, in the order in which they are tried.
 ///
-/// The plain name comes first, since other programs use it. A key whose plain name would be empty, hidden or too long has
-/// only hashed ones.
+/// The plain name comes first, since other programs use it. A key whose plain name would be empty, hidden or too long
+/// has only hashed ones.
 pub(super) fn candidates(key: &TranscriptKey) -> impl Iterator<Item = String> + '_ {
     let plain = plain(key.as_str());
     let first = usable(&plain).then(|| plain.clone());

@@ -13,7 +13,7 @@ use super::cursor::FileCursor;
 use super::owner::{TranscriptPath, resolve};
 use super::recent::gather;
 use super::store::READING;
-use crate::files::failure::{IoContext as _, io_failure};
+use crate::files::failure::IoContext as _;
 use crate::files::watch::DirectoryWatch;
 
 /// Lines buffered for a slow reader; the rest stays in the file.
@@ -72,22 +72,16 @@ async fn run(
 ) {
     loop {
         let stepped = tokio::task::spawn_blocking(move || {
-            let outcome = follower.step();
-            (follower, outcome)
+            let (lines, more) = follower.step().context(READING)?;
+            Ok((follower, lines, more))
         });
-        let (lines, more) = match stepped.await {
-            Ok((returned, outcome)) => {
+        let (lines, more) = match stepped.await.unwrap_or_else(|error| Err(OfficeError::internal(error))) {
+            Ok((returned, lines, more)) => {
                 follower = returned;
-                match outcome {
-                    Ok(stepped) => stepped,
-                    Err(error) => {
-                        let _ = sender.send(Err(io_failure(READING, error))).await;
-                        return;
-                    }
-                }
+                (lines, more)
             }
             Err(error) => {
-                let _ = sender.send(Err(OfficeError::internal(error))).await;
+                let _ = sender.send(Err(error)).await;
                 return;
             }
         };

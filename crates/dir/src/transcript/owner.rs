@@ -1,8 +1,8 @@
 //! Records which key owns a file.
 //!
 //! `ROOT/.owners/NAME` holds the key that owns `ROOT/NAME.jsonl`. It is written once, before the first line, and never
-//! changed, so that all processes agree about keys whose names collide (`a:b` and `a_b`): the first owns the plain name and
-//! the other uses the next candidate.
+//! changed, so that all processes agree about keys whose names collide (`a:b` and `a_b`): the first owns the plain name
+//! and the other uses the next candidate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ const MAX_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TranscriptPath {
     pub(super) path: PathBuf,
-    /// Whether it is recorded as this key's. If not, another key may still claim it, so a reader checks again after reading.
+    /// Whether it is recorded as this key's. If not, another key may still claim it, so a reader checks again after
+    /// reading.
     pub(super) owned: bool,
 }
 

@@ -49,8 +49,8 @@ fn read(path: &Path, limit: usize) -> io::Result<Vec<Line>> {
 
 /// Collects the lines before `end` that are needed for `limit` lines; `None` if the file shrank meanwhile.
 ///
-/// With `unterminated`, a last line without its newline counts if it parses: a program may have left the newline out. (A
-/// truncated JSON object does not parse.)
+/// With `unterminated`, a last line without its newline counts if it parses: a program may have left the newline out.
+/// (A truncated JSON object does not parse.)
 pub(super) fn gather(file: &File, end: u64, limit: usize, unterminated: bool) -> io::Result<Option<Window>> {
     let mut window = Window::default();
     let mut tail =

@@ -13,7 +13,6 @@ use amb_core::wire::transcript as wire;
 use amb_core::{OfficeError, Timestamp};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::append::Appender;
 use super::follow::{Follow, follow};
@@ -55,23 +54,6 @@ pub trait HistorySource: Send + Sync {
     async fn recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>, OfficeError>;
 }
 
-/// A line as nanobot's `get_recent` returns it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecentLine {
-    /// `user` or `assistant`.
-    pub role: String,
-    /// What was said.
-    pub content: String,
-    /// Who said it.
-    pub sender: String,
-}
-
-impl From<Line> for RecentLine {
-    fn from(line: Line) -> Self {
-        Self { role: line.role, content: line.content, sender: line.sender }
-    }
-}
-
 impl TranscriptStore {
     /// Opens the transcripts under `root`, which is created, for this user alone, if missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, OfficeError> {
@@ -81,7 +63,8 @@ impl TranscriptStore {
         Ok(Self { root: Arc::new(root), syncer, watch: Arc::default(), appenders: Arc::default() })
     }
 
-    /// Appends a line, durably. A line without a time gets the current one. It is written even if the caller stops waiting.
+    /// Appends a line, durably. A line without a time gets the current one. It is written even if the caller stops
+    /// waiting.
     pub async fn append(&self, key: &TranscriptKey, line: Line) -> Result<(), OfficeError> {
         let line = checked(line)?;
         let bytes = wire::write(&line).map_err(OfficeError::internal)?;
@@ -107,11 +90,6 @@ impl TranscriptStore {
         let (root, key, limit) = (Arc::clone(&self.root), key.clone(), limit.min(MAX_TRANSCRIPT_LINES));
         let read = tokio::task::spawn_blocking(move || recent::recent(&root, &key, limit)).await;
         read.map_err(OfficeError::internal)?.context(READING)
-    }
-
-    /// Returns the last lines in the shape that nanobot puts into a prompt.
-    pub async fn get_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<RecentLine>, OfficeError> {
-        Ok(self.recent(key, limit).await?.into_iter().map(RecentLine::from).collect())
     }
 
     /// Returns the last lines or, if the transcript is empty, those of the fallback.

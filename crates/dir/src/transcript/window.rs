@@ -15,8 +15,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Returns how many lines to read for `limit` lines: more than requested, so that copies and lines out of order near the
-    /// edge are handled.
+    /// Returns how many lines to read for `limit` lines: more than requested, so that copies and lines out of order
+    /// near the edge are handled.
     pub(super) fn look_back(limit: usize) -> usize {
         limit.saturating_mul(4).saturating_add(64)
     }

@@ -20,7 +20,7 @@ use crate::files::message_file;
 use crate::files::open;
 use crate::journal::{AckedFile, Intent, JournalEntry};
 use crate::log::index::MailboxIndex;
-use crate::log::{Brief, LogLine, PositionedLine};
+use crate::log::{Brief, LogLine};
 use crate::office::{AgentDir, OfficeState};
 
 impl AgentDir {
@@ -73,8 +73,8 @@ impl AgentDir {
         Ok(done)
     }
 
-    /// Marks messages as handled, durably, by their file names, and writes receipts. Returns how many; those that another
-    /// process handled meanwhile do not count.
+    /// Marks messages as handled, durably, by their file names, and writes receipts. Returns how many; those that
+    /// another process handled meanwhile do not count.
     pub(crate) fn mark_handled(&self, index: &mut MailboxIndex, names: &[String]) -> Result<u64, OfficeError> {
         let shown = names.iter().filter_map(|name| Some((name, index.known.get(name)?)));
         let entry = self.journal_receipts(
@@ -124,8 +124,8 @@ impl AgentDir {
         Ok(done.len() as u64)
     }
 
-    /// Marks a message as read wherever its file is now (chipset). Returns the inode of the new file; `None` if it is missing or
-    /// marked already.
+    /// Marks a message as read wherever its file is now (chipset). Returns the inode of the new file; `None` if it is
+    /// missing or marked already.
     fn mark_read(&self, file: &str) -> Result<Option<u64>, OfficeError> {
         // Twice: it may be archived meanwhile.
         for _ in 0..2 {
@@ -182,10 +182,8 @@ impl AgentDir {
         let now = self.shared.now();
         let read = read.into_iter().filter(|brief| brief.peer != self.me).map(|brief| (brief, now));
         // A receipt that fails is written by the next recovery.
-        if self.shared.write_receipts(&self.me, read, false)
-            && let Some(entry) = entry
-        {
-            entry.done();
+        if self.shared.write_receipts(&self.me, read, false).is_ok() {
+            entry.into_iter().for_each(JournalEntry::done);
         }
     }
 }
@@ -195,15 +193,15 @@ impl AgentDir {
     pub(crate) fn missing_receipts(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {
         let context = "could not read the log";
         let mut received: BTreeMap<AgentName, Vec<(String, Brief)>> = BTreeMap::new();
-        let mut line = |placed: PositionedLine| {
-            if let LogLine::In { f, brief, withheld: None, .. } = placed.line
+        let add = |line| {
+            if let LogLine::In { f, brief, withheld: None, .. } = line
                 && brief.peer != self.me
             {
                 received.entry(brief.peer.clone()).or_default().push((f, brief));
             }
             ControlFlow::Continue(())
         };
-        self.shared.log(&self.me).scan(0, &mut line).context(context)?;
+        self.shared.log(&self.me).scan(0, add).context(context)?;
         let mut unsent = Vec::new();
         for (sender, messages) in received {
             let open = self.shared.without_receipt(&sender, &self.me).context(context)?;
@@ -229,14 +227,6 @@ impl AgentDir {
         unsent.retain(|(brief, _)| still[&brief.peer].contains(&brief.id));
         Ok(unsent)
     }
-
-    /// Writes these receipts, unless they are there already.
-    pub(crate) fn write_missing_receipts(&self, read: &[(Brief, Timestamp)]) -> Result<(), OfficeError> {
-        match self.shared.write_receipts(&self.me, read.iter().map(|(brief, at)| (brief, *at)), true) {
-            true => Ok(()),
-            false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
-        }
-    }
 }
 
 /// Whether one of these journal entries says that this message is being acknowledged.
@@ -248,8 +238,9 @@ fn is_being_acked(intents: &[Intent], agent: &AgentName, id: &MessageId) -> bool
 }
 
 impl OfficeState {
-    /// Writes receipts for messages that a dead process has marked, each once. Returns whether all are written: if a live
-    /// process is acknowledging a message too, either may have marked it, so its receipt waits until that process is done.
+    /// Writes receipts for messages that a dead process has marked, each once. Returns whether all are written: if a
+    /// live process is acknowledging a message too, either may have marked it, so its receipt waits until that process
+    /// is done.
     pub(crate) fn finish_receipts(
         &self,
         agent: &AgentName,
@@ -268,17 +259,15 @@ impl OfficeState {
         let all = due.len();
         due.retain(|(brief, _)| !is_being_acked(&live, agent, &brief.id));
         let is_complete = due.len() == all;
-        match self.write_receipts(agent, due.into_iter(), true) {
-            true => Ok(is_complete),
-            false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
-        }
+        self.write_receipts(agent, due.into_iter(), true)?;
+        Ok(is_complete)
     }
 
     /// Returns the messages from `sender` to `reader` that have no receipt in the sender's log.
     fn without_receipt(&self, sender: &AgentName, reader: &AgentName) -> io::Result<HashSet<MessageId>> {
         let (mut sent, mut confirmed) = (HashSet::new(), HashSet::new());
-        self.log(sender).scan(0, |placed| {
-            match placed.line {
+        self.log(sender).scan(0, |line| {
+            match line {
                 LogLine::Out { brief, .. } if brief.peer == *reader => drop(sent.insert(brief.id)),
                 LogLine::Receipt { id, receipt } if receipt.recipient == *reader => drop(confirmed.insert(id)),
                 _ => {}
@@ -289,27 +278,27 @@ impl OfficeState {
         Ok(sent)
     }
 
-    /// Appends receipts to the logs of senders that have one; with `again`, only those that are missing. Returns whether all
-    /// are there now.
-    fn write_receipts<'a>(
+    /// Appends receipts to the logs of senders that have one; with `again`, only those that are missing. A failure for
+    /// one sender does not keep the others from theirs.
+    pub(crate) fn write_receipts<'a>(
         &self,
         reader: &AgentName,
         read: impl Iterator<Item = (&'a Brief, Timestamp)>,
         again: bool,
-    ) -> bool {
+    ) -> Result<(), OfficeError> {
         let mut by_sender: BTreeMap<&AgentName, Vec<LogLine>> = BTreeMap::new();
         for (brief, at) in read {
             let receipt = Receipt::of(reader.clone(), brief.at, Some(at), Some(at));
             by_sender.entry(&brief.peer).or_default().push(LogLine::Receipt { id: brief.id.clone(), receipt });
         }
-        let mut all = true;
+        let mut result = Ok(());
         for (sender, lines) in by_sender {
             if let Err(error) = self.append_receipts(sender, lines, again) {
                 tracing::warn!(%error, %sender, "writing a read receipt failed");
-                all = false;
+                result = Err(OfficeError::unavailable("a sender could not be told that its message was read"));
             }
         }
-        all
+        result
     }
 
     fn append_receipts(&self, sender: &AgentName, mut lines: Vec<LogLine>, again: bool) -> io::Result<()> {
@@ -323,8 +312,11 @@ impl OfficeState {
             for line in lines {
                 let LogLine::Receipt { id, receipt } = &line else { continue };
                 let text = serde_json::to_string(id)?;
-                let is_there = |there: &LogLine| matches!(there, LogLine::Receipt { id: of, receipt: by } if of == id && by.recipient == receipt.recipient);
-                if log.find_last(&text, is_there)?.is_none() {
+                let is_same = |other: &LogLine| match other {
+                    LogLine::Receipt { id: of, receipt: by } => of == id && by.recipient == receipt.recipient,
+                    _ => false,
+                };
+                if log.find_last(&text, is_same)?.is_none() {
                     missing.push(line);
                 }
             }

@@ -116,64 +116,52 @@ pub async fn keep_archiving(office: &DirOffice, agent: &AgentName) {
     }
 }
 
-impl AgentDir {
-    fn archive(&self, options: &ArchiveOptions) -> Result<ArchiveReport, OfficeError> {
-        let mut report = ArchiveReport::default();
-        let age = jiff::SignedDuration::try_from(options.older_than).unwrap_or(jiff::SignedDuration::MAX);
-        let Ok(cutoff) = self.shared.now().checked_sub(age) else { return Ok(report) };
-        match self.shared.paths.layout {
-            Layout::Chipset => self.archive_mailbox(options, cutoff, &mut report)?,
-            Layout::Nanobot => self.archive_processed(options, cutoff, &mut report)?,
-        }
-        if !options.dry_run {
-            self.remove_old_keys()?;
-        }
-        Ok(report)
+/// One run of archiving for one agent.
+struct ArchiveRun<'a> {
+    agent_dir: &'a AgentDir,
+    options: &'a ArchiveOptions,
+    cutoff: Timestamp,
+    report: ArchiveReport,
+}
+
+impl ArchiveRun<'_> {
+    fn is_full(&self) -> bool {
+        self.report.moved.len() >= self.options.most
     }
 
-    fn archive_mailbox(
-        &self,
-        options: &ArchiveOptions,
-        cutoff: Timestamp,
-        report: &mut ArchiveReport,
-    ) -> Result<(), OfficeError> {
+    fn archive_mailbox(&mut self) -> Result<(), OfficeError> {
+        let AgentDir { shared, me, .. } = self.agent_dir;
         // Ingested before it is moved, so that mail that was old when it arrived is logged too.
         let mut old: Vec<(String, bool)> = {
-            let index = self.ingest()?;
+            let index = self.agent_dir.ingest()?;
             let time = |name: &str, at: Timestamp| message_file::time_in_name(Layout::Chipset, name).unwrap_or(at);
-            let old = index.known.iter().filter(|(name, known)| time(name, known.brief.at) < cutoff);
+            let old = index.known.iter().filter(|(name, known)| time(name, known.brief.at) < self.cutoff);
             old.map(|(name, known)| (name.clone(), known.is_unread())).collect()
         };
         old.sort();
-        let paths = &self.shared.paths;
-        let (inbox, archive) = (paths.inbox(&self.me), paths.processed(&self.me));
+        let (inbox, archive, leases) = (shared.paths.inbox(me), shared.paths.processed(me), shared.paths.leases(me));
         for (name, unread) in old {
-            if report.moved.len() >= options.most {
+            if self.is_full() {
                 break;
             }
             let from = inbox.join(&name);
-            if unread && options.keep_unread {
-                report.kept_unread += 1;
-            } else if is_locked(&from) || lease::is_held(&paths.leases(&self.me), &name) {
-                report.kept_claimed += 1;
+            if unread && self.options.keep_unread {
+                self.report.kept_unread += 1;
+            } else if is_locked(&from) || lease::is_held(&leases, &name) {
+                self.report.kept_claimed += 1;
             } else {
-                self.move_old(options, &from, &archive, &name, report)?;
+                self.move_file(&from, &archive, &name)?;
             }
         }
-        self.sync_moved(options, report, &[&archive, &inbox])
+        self.sync(&[&archive, &inbox])
     }
 
-    fn archive_processed(
-        &self,
-        options: &ArchiveOptions,
-        cutoff: Timestamp,
-        report: &mut ArchiveReport,
-    ) -> Result<(), OfficeError> {
-        let processed = self.shared.paths.processed(&self.me);
+    fn archive_processed(&mut self) -> Result<(), OfficeError> {
+        let processed = self.agent_dir.shared.paths.processed(&self.agent_dir.me);
         let context = "could not list the handled mail";
         let mut folders = HashSet::new();
         for entry in open::entries(&processed).context(context)? {
-            if report.moved.len() >= options.most {
+            if self.is_full() {
                 break;
             }
             let entry = entry.context(context)?;
@@ -183,49 +171,56 @@ impl AgentDir {
             }
             let modified = || Timestamp::try_from(entry.metadata().ok()?.modified().ok()?).ok();
             let Some(at) = message_file::time_in_name(Layout::Nanobot, &name).or_else(modified) else { continue };
-            if at < cutoff {
+            if at < self.cutoff {
                 let folder = processed.join(month(at));
-                self.move_old(options, &entry.path(), &folder, &name, report)?;
+                self.move_file(&entry.path(), &folder, &name)?;
                 folders.insert(folder);
             }
         }
         let mut touched: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
         touched.push(&processed);
-        self.sync_moved(options, report, &touched)
+        self.sync(&touched)
     }
 
-    fn move_old(
-        &self,
-        options: &ArchiveOptions,
-        from: &Path,
-        folder: &Path,
-        name: &str,
-        report: &mut ArchiveReport,
-    ) -> Result<(), OfficeError> {
+    fn move_file(&mut self, from: &Path, folder: &Path, name: &str) -> Result<(), OfficeError> {
+        let AgentDir { shared, me, .. } = self.agent_dir;
         let context = "could not archive a message";
         let mut to = folder.join(name);
-        if !options.dry_run {
-            durable::make_dir(folder, &self.shared.syncer).context(context)?;
-            match durable::move_into(from, folder, name, self.shared.paths.layout.suffix()).context(context)? {
+        if !self.options.dry_run {
+            durable::make_dir(folder, &shared.syncer).context(context)?;
+            match durable::move_into(from, folder, name, shared.paths.layout.suffix()).context(context)? {
                 Some(name) => to = folder.join(name),
                 // Another process has moved it.
                 None => return Ok(()),
             }
         }
-        report.moved.push(ArchivedFile { agent: self.me.clone(), from: from.to_owned(), to });
+        self.report.moved.push(ArchivedFile { agent: me.clone(), from: from.to_owned(), to });
         Ok(())
     }
 
-    fn sync_moved(
-        &self,
-        options: &ArchiveOptions,
-        report: &ArchiveReport,
-        touched: &[&Path],
-    ) -> Result<(), OfficeError> {
-        if options.dry_run || report.moved.is_empty() {
+    /// Syncs the directories that files were moved from and to.
+    fn sync(&self, touched: &[&Path]) -> Result<(), OfficeError> {
+        if self.options.dry_run || self.report.moved.is_empty() {
             return Ok(());
         }
-        touched.iter().try_for_each(|path| self.shared.syncer.sync(path)).context("could not archive a message")
+        let syncer = &self.agent_dir.shared.syncer;
+        touched.iter().try_for_each(|path| syncer.sync(path)).context("could not archive a message")
+    }
+}
+
+impl AgentDir {
+    fn archive(&self, options: &ArchiveOptions) -> Result<ArchiveReport, OfficeError> {
+        let age = jiff::SignedDuration::try_from(options.older_than).unwrap_or(jiff::SignedDuration::MAX);
+        let Ok(cutoff) = self.shared.now().checked_sub(age) else { return Ok(ArchiveReport::default()) };
+        let mut run = ArchiveRun { agent_dir: self, options, cutoff, report: ArchiveReport::default() };
+        match self.shared.paths.layout {
+            Layout::Chipset => run.archive_mailbox()?,
+            Layout::Nanobot => run.archive_processed()?,
+        }
+        if !options.dry_run {
+            self.remove_old_keys()?;
+        }
+        Ok(run.report)
     }
 
     fn remove_old_keys(&self) -> Result<(), OfficeError> {

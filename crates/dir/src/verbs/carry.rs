@@ -90,8 +90,8 @@ impl AgentDir {
         Ok(delivered)
     }
 
-    /// Moves the record of a task to the state in the update, and gives an update for the task's owner the callback that the
-    /// owner set. Idempotent.
+    /// Moves the record of a task to the state in the update, and gives an update for the task's owner the callback
+    /// that the owner set. Idempotent.
     ///
     /// Either the agent reports on a task that it was given, or the other office ended one that the agent gave, because
     /// the connection of the two has ended.
@@ -161,9 +161,9 @@ impl DirOffice {
 }
 
 impl DirMailbox {
-    /// Delivers a message of this agent, which another office accepted, to its recipient: durable when this returns, and
-    /// there once, however often it is carried with the same `message.sent_at` and nonce. `again` says that it may have
-    /// been carried before.
+    /// Delivers a message of this agent, which another office accepted, to its recipient: durable when this returns,
+    /// and there once, however often it is carried with the same `message.sent_at` and nonce. `again` says that it may
+    /// have been carried before.
     pub async fn carry(&self, message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
         self.run(move |agent_dir| agent_dir.carry(message, nonce, again)).await
     }

@@ -1,9 +1,9 @@
 //! Claims messages: one consumer at a time has a message, however many processes poll the mailbox.
 //!
-//! A claim is an advisory lock on the message's file. When the consumer's process dies, the kernel releases the lock and
-//! the message can be claimed again. On file systems without locks a claim is a lease: a numbered file with a deadline.
+//! A claim is an advisory lock on the message's file. When the consumer's process dies, the kernel releases the lock
+//! and the message can be claimed again. On file systems without locks a claim is a lease: a numbered file with a
+//! deadline.
 
-use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,11 @@ use crate::files::message_file;
 use crate::files::open;
 use crate::office::{AgentDir, ClaimBy};
 
-/// The messages that this mailbox holds.
-#[derive(Debug, Default)]
-pub(crate) struct Claims(HashMap<MessageId, Claim>);
-
+/// A message that this mailbox holds.
 #[derive(Debug)]
-struct Claim {
+pub(crate) struct Claim {
     /// Path of the message when it was claimed.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     held: ClaimHold,
 }
 
@@ -39,17 +36,9 @@ enum ClaimHold {
     Lease(LeaseFile),
 }
 
-impl Claims {
-    /// Returns the claimed messages with the paths of their files. Drops claims that no longer hold.
-    pub(crate) fn files(&mut self) -> Vec<(MessageId, PathBuf)> {
-        self.0.retain(|_, claim| claim.holds());
-        self.0.iter().map(|(id, claim)| (id.clone(), claim.path.clone())).collect()
-    }
-}
-
 impl Claim {
     /// Whether the message is still where it was claimed, and the claim has not expired.
-    fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         match &self.held {
             ClaimHold::Lock(file) => same_file(file, &self.path),
             ClaimHold::Lease(lease) => lease.holds() && self.path.exists(),
@@ -72,7 +61,7 @@ impl AgentDir {
             urgency.then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2)))
         });
         let mut claims = self.claims.lock();
-        claims.0.retain(|_, claim| claim.holds());
+        claims.retain(|_, claim| claim.holds());
         if free.is_empty() {
             return Ok(Vec::new());
         }
@@ -82,11 +71,11 @@ impl AgentDir {
             if taken.len() >= request.limit {
                 break;
             }
-            if claims.0.contains_key(&id) {
+            if claims.contains_key(&id) {
                 continue;
             }
             if let Some((claim, message)) = self.try_claim(&name, &id, request.lease)? {
-                claims.0.insert(message.id.clone(), claim);
+                claims.insert(message.id.clone(), claim);
                 taken.push(self.redacted(message));
             }
         }
@@ -115,8 +104,7 @@ impl AgentDir {
         let held = |name: &str| is_locked(&inbox.join(name)) || (any_lease && lease::is_held(&leases, name));
         let held = unread.into_iter().filter(|(name, _)| held(name)).take(MAX_CLAIMED);
         let read = |(name, id): (String, MessageId)| {
-            let file = open::regular(&inbox.join(&name)).ok()?.into_parts().0;
-            let message_file = message_file::read(paths.layout, &self.me, &file, &name).ok()?;
+            let message_file = message_file::open(paths.layout, &self.me, &inbox.join(&name), &name).ok()?;
             message_file::with_known_id(message_file.message, &name, &id).map(|message| self.redacted(message))
         };
         // One that can no longer be read was handled meanwhile, or is corrupt, which the next claim reports.
@@ -174,7 +162,7 @@ impl AgentDir {
     pub(crate) fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<(), OfficeError> {
         let mut claims = self.claims.lock();
         for id in ids {
-            if let Some(Claim { held: ClaimHold::Lease(held), .. }) = claims.0.get_mut(id) {
+            if let Some(Claim { held: ClaimHold::Lease(held), .. }) = claims.get_mut(id) {
                 held.renew(lease).context("could not keep a claim")?;
             }
         }
@@ -185,7 +173,7 @@ impl AgentDir {
     pub(crate) fn release(&self, ids: &[MessageId]) {
         let mut claims = self.claims.lock();
         for id in ids {
-            claims.0.remove(id);
+            claims.remove(id);
         }
     }
 }

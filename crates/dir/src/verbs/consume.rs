@@ -1,6 +1,6 @@
 //! Verbs for a consumer's loop: waiting for mail to claim, and mail by its file names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use amb_core::doc::Sent;
@@ -8,7 +8,7 @@ use amb_core::limits::MAX_CLAIMED;
 use amb_core::mailbox::{ClaimRequest, Mailbox};
 use amb_core::route::Hop;
 use amb_core::wire::nanobot;
-use amb_core::{Backoff, Draft, Message, Object, OfficeError};
+use amb_core::{Backoff, Draft, Message, MessageId, Object, OfficeError};
 use tokio::time::Instant;
 
 use crate::files::layout::Layout;
@@ -57,8 +57,8 @@ impl DirMailbox {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Vec::new());
             }
-            // No event tells when another process releases a claim or dies, nor when a sender releases the lock on the message
-            // that it has just delivered.
+            // No event tells when another process releases a claim or dies, nor when a sender releases the lock on the
+            // message that it has just delivered.
             let recheck = backoff.pause();
             let pause = left.map_or(recheck, |left| left.min(recheck));
             tokio::select! {
@@ -72,28 +72,23 @@ impl DirMailbox {
         }
     }
 
-    /// Sends like [`Mailbox::send`], with at most the hops in `within`, and to no agent in its trace except as a reply: for
-    /// programs that count hops themselves.
+    /// Sends like [`Mailbox::send`], with at most the hops in `within`, and to no agent in its trace except as a reply:
+    /// for programs that count hops themselves.
     pub async fn send_within(&self, draft: Draft, within: Hop) -> Result<Sent, OfficeError> {
         self.run(move |agent_dir| agent_dir.send_within(draft, &within)).await
     }
 
-    /// Claims unread mail and returns everything that this mailbox has claimed, oldest first, at most `limit` messages and
-    /// never more than [`MAX_CLAIMED`]. Mail that is not acknowledged is returned again the next time.
+    /// Claims unread mail and returns everything that this mailbox has claimed, oldest first, at most `limit` messages
+    /// and never more than [`MAX_CLAIMED`]. Mail that is not acknowledged is returned again the next time.
     pub async fn hold(&self, limit: usize) -> Result<Vec<HeldMail>, OfficeError> {
-        self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            agent_dir.hold(limit.min(MAX_CLAIMED))
-        })
-        .await
+        self.run(move |agent_dir| agent_dir.check_local()?.hold(limit.min(MAX_CLAIMED))).await
     }
 
     /// Acknowledges an unread message by its file name. Returns `false` if there is none of this name.
     pub async fn ack_file(&self, file_name: &str) -> Result<bool, OfficeError> {
         let file_name = file_name.to_owned();
         self.run(move |agent_dir| {
-            agent_dir.check_local()?;
-            let id = agent_dir.ingest()?.known.get(&file_name).map(|known| known.brief.id.clone());
+            let id = agent_dir.check_local()?.ingest()?.known.get(&file_name).map(|known| known.brief.id.clone());
             id.map_or(Ok(false), |id| Ok(agent_dir.ack(&[id])? > 0))
         })
         .await
@@ -124,10 +119,11 @@ impl AgentDir {
         Ok(mail)
     }
 
-    fn held_files(&self) -> Result<Vec<(amb_core::MessageId, std::path::PathBuf)>, OfficeError> {
+    fn held_files(&self) -> Result<Vec<(MessageId, PathBuf)>, OfficeError> {
         drop(self.ingest()?);
         let mut claims = self.claims.lock();
-        Ok(claims.files())
+        claims.retain(|_, claim| claim.holds());
+        Ok(claims.iter().map(|(id, claim)| (id.clone(), claim.path.clone())).collect())
     }
 }
 
@@ -162,8 +158,8 @@ mod tests {
         DirOffice::open(root, DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() }).unwrap()
     }
 
-    /// Returns how many hints a mailbox has had. The kernel delivers events in order, so an event of another directory in the
-    /// same queue shows that all earlier ones were counted.
+    /// Returns how many hints a mailbox has had. The kernel delivers events in order, so an event of another directory
+    /// in the same queue shows that all earlier ones were counted.
     async fn hints(mailbox: &DirMailbox) -> u64 {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut last = mailbox.agent_dir.shared.watch.directory(elsewhere.path()).unwrap();

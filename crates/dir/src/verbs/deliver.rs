@@ -21,8 +21,8 @@ pub(crate) enum Naming {
     Free(u32),
     /// An exact name: if it is taken, the message has been delivered before.
     Exact(u32),
-    /// An exact name, of a message that another office accepted. It is logged for its sender after the delivery, not before:
-    /// there the line shows that it was delivered, even if its recipient has deleted it since.
+    /// An exact name, of a message that another office accepted. It is logged for its sender after the delivery, not
+    /// before: there the line shows that it was delivered, even if its recipient has deleted it since.
     Carried(u32),
 }
 
@@ -50,8 +50,8 @@ impl OfficeState {
         self.deliver_into(&inbox, message, naming, |_, _| {})
     }
 
-    /// Writes a task to its recipient's mailbox, or, if the office rejects it, to the processed mail, where the recipient does
-    /// not see it. Returns its file name and the journal entry for the steps that follow.
+    /// Writes a task to its recipient's mailbox, or, if the office rejects it, to the processed mail, where the
+    /// recipient does not see it. Returns its file name and the journal entry for the steps that follow.
     pub(crate) fn deliver_task(
         &self,
         message: &mut Message,
@@ -124,8 +124,8 @@ impl OfficeState {
         Ok(name)
     }
 
-    /// Logs a message for its sender. A line about a missing message is not shown, so the line is written first, and no kill
-    /// can leave a message without it. A failure is only logged: it must not fail the send.
+    /// Logs a message for its sender. A line about a missing message is not shown, so the line is written first, and no
+    /// kill can leave a message without it. A failure is only logged: it must not fail the send.
     pub(crate) fn log_sent(&self, message: &Message, file: &str) {
         let line = LogLine::Out { f: file.to_owned(), brief: Brief::of(message, &message.from) };
         if let Err(error) = self.append_log(&message.from, &[line]) {

@@ -1,7 +1,7 @@
 //! Events of the log from a cursor on.
 //!
-//! A cursor is a byte position in the agent's log. Before one is returned, the log is synced up to it: otherwise a power
-//! cut could truncate the log, and the reader would miss what is later logged at the same positions.
+//! A cursor is a byte position in the agent's log. Before one is returned, the log is synced up to it: otherwise a
+//! power cut could truncate the log, and the reader would miss what is later logged at the same positions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,11 +73,11 @@ impl AgentDir {
                 break;
             }
             end = next;
-            for placed in lines {
-                let Some(event) = self.event(placed.line)? else { continue };
-                events.push(Entry { event, cursor: placed.end.into() });
+            for (line, after) in lines {
+                let Some(event) = self.event(line)? else { continue };
+                events.push(Entry { event, cursor: after.into() });
                 if events.len() == MAX_EVENTS {
-                    end = placed.end;
+                    end = after;
                     break;
                 }
             }

@@ -121,8 +121,8 @@ impl AgentDir {
         message
     }
 
-    /// Returns the pointer to the task of an update to this agent. It has the callback that this agent set; the one in the
-    /// message is not trusted.
+    /// Returns the pointer to the task of an update to this agent. It has the callback that this agent set; the one in
+    /// the message is not trusted.
     fn pointer_of(&self, update: &Message) -> Option<Pointer> {
         if update.to != self.me {
             return None;

@@ -9,7 +9,7 @@ use amb_core::{AgentName, OfficeError, SessionId};
 
 use crate::files::failure::IoContext;
 use crate::log::index::IndexedMessage;
-use crate::log::{Brief, LogLine, PositionedLine};
+use crate::log::{Brief, LogLine};
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -51,7 +51,7 @@ impl AgentDir {
     }
 
     /// Returns mail of a session that could not be logged, as on a full disk.
-    fn unlogged(&self, session: &SessionId) -> Result<Vec<PositionedLine>, OfficeError> {
+    fn unlogged(&self, session: &SessionId) -> Result<Vec<LogLine>, OfficeError> {
         let index = self.ingest()?;
         let known = index.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
         let line = |(f, known): (&String, &IndexedMessage)| LogLine::In {
@@ -61,14 +61,14 @@ impl AgentDir {
             read: known.read,
             withheld: known.withheld,
         };
-        Ok(known.map(|known| PositionedLine { end: 0, line: line(known) }).collect())
+        Ok(known.map(line).collect())
     }
 
     /// Returns all messages of a session, newest first: metadata, recipient's mailbox, and file there.
     fn session_entries(
         &self,
         session: &SessionId,
-        unlogged: Vec<PositionedLine>,
+        unlogged: Vec<LogLine>,
     ) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
         let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
         let context = "could not read the log";
@@ -78,7 +78,7 @@ impl AgentDir {
         let mut seen = HashSet::new();
         let mut peers = HashSet::new();
         // The last line about a message counts: earlier ones may have a file name that turned out to be taken.
-        for PositionedLine { line, .. } in lines.into_iter().rev() {
+        for line in lines.into_iter().rev() {
             let Some((brief, mailbox, file)) = line.into_message(&self.me) else { continue };
             if brief.session == *session && seen.insert((mailbox.clone(), brief.id.clone())) {
                 peers.insert(brief.peer.clone());
@@ -87,7 +87,7 @@ impl AgentDir {
         }
         // Messages that the agent sent by other programs are only in the recipients' logs.
         for peer in peers.into_iter().filter(|peer| *peer != self.me) {
-            for PositionedLine { line, .. } in self.shared.log(&peer).find(&[&text]).context(context)? {
+            for line in self.shared.log(&peer).find(&[&text]).context(context)? {
                 if let LogLine::In { f, brief, withheld: None, .. } = line
                     && brief.peer == self.me
                     && brief.session == *session

@@ -54,8 +54,8 @@ impl AgentDir {
             open_sessions.add(&known.brief, &self.me, file, true);
         }
         let recent = self.shared.log(&self.me).tail(RECENT).context("could not read the log")?;
-        for placed in recent.into_iter().rev() {
-            let Some((brief, mailbox, file)) = placed.line.into_message(&self.me) else { continue };
+        for line in recent.into_iter().rev() {
+            let Some((brief, mailbox, file)) = line.into_message(&self.me) else { continue };
             if !unread_only || open_sessions.0.contains_key(&brief.session) {
                 open_sessions.add(&brief, &mailbox, &file, false);
             }

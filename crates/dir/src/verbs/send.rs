@@ -38,8 +38,8 @@ impl AgentDir {
 
     /// Sends a draft whose sender counts hops itself, with the hops that are left.
     ///
-    /// Such a program does not name the message that it relays. Its hop can only make the rules stricter: ttl is never more
-    /// than the office would give, and no agent in the trace gets the message again.
+    /// Such a program does not name the message that it relays. Its hop can only make the rules stricter: ttl is never
+    /// more than the office would give, and no agent in the trace gets the message again.
     pub(crate) fn send_within(&self, draft: Draft, within: &Hop) -> Result<Sent, OfficeError> {
         draft.check()?;
         self.check_local()?;

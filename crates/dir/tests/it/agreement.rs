@@ -1,4 +1,4 @@
-//! What everybody sees in the end, held against the files: each message, task, update and receipt once.
+//! Checks that all agents see the same state as the files: each message, task, update and receipt once.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use crate::world::{World, name, temps};
 
-/// A message as its file says it is.
+/// A message as parsed from its file.
 #[derive(Debug, Clone)]
-pub(crate) struct Letter {
+pub(crate) struct MailFile {
     pub(crate) id: MessageId,
     pub(crate) from: AgentName,
     pub(crate) to: AgentName,
@@ -24,15 +24,15 @@ pub(crate) struct Letter {
     pub(crate) text: String,
 }
 
-impl Letter {
-    /// A task that the office rejected when it was sent: its recipient is not shown it.
+impl MailFile {
+    /// A task that the office rejected when it was sent, which its recipient does not see.
     pub(crate) fn is_rejected(&self) -> bool {
         self.kind == "task" && self.task.as_ref().is_some_and(|(_, state)| *state == TaskState::Rejected)
     }
 }
 
-/// Every message file of an agent, wherever it lies.
-pub(crate) fn letters(world: &World, agent: &str) -> Vec<Letter> {
+/// Returns every message file of an agent, in any directory.
+pub(crate) fn mail_files(world: &World, agent: &str) -> Vec<MailFile> {
     let (inbox, away) = match world.layout {
         Layout::Nanobot => (world.inbox(agent), world.path().join(agent).join("processed")),
         Layout::Chipset => (world.inbox(agent), world.path().join(agent).join("archive")),
@@ -43,7 +43,7 @@ pub(crate) fn letters(world: &World, agent: &str) -> Vec<Letter> {
             folders.push((entry.path(), false));
         }
     }
-    let mut letters = Vec::new();
+    let mut mail_files = Vec::new();
     for (folder, in_inbox) in folders {
         for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
             let file = entry.file_name().into_string().unwrap();
@@ -51,13 +51,13 @@ pub(crate) fn letters(world: &World, agent: &str) -> Vec<Letter> {
                 continue;
             }
             let value: Value = serde_json::from_slice(&fs_err::read(entry.path()).unwrap()).unwrap();
-            letters.push(letter(world.layout, agent, &file, in_inbox, &value));
+            mail_files.push(mail(world.layout, agent, &file, in_inbox, &value));
         }
     }
-    letters
+    mail_files
 }
 
-fn letter(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value) -> Letter {
+fn mail(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value) -> MailFile {
     let ours = &value["amb"];
     let (id, task, read, text) = match layout {
         Layout::Nanobot => {
@@ -70,7 +70,7 @@ fn letter(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value
         }
     };
     let task = task["id"].as_str().map(|id| (id.parse().unwrap(), task["state"].as_str().unwrap().parse().unwrap()));
-    Letter {
+    MailFile {
         id: MessageId::parse(&id).unwrap(),
         from: name(value["from"].as_str().unwrap()),
         to: name(agent),
@@ -81,7 +81,7 @@ fn letter(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value
     }
 }
 
-/// Everything that an agent is told, from the beginning of its log.
+/// Returns all events of an agent's log.
 pub(crate) async fn told(mailbox: &DirMailbox) -> Vec<Event> {
     let mut events = Vec::new();
     let mut cursor = 0.into();
@@ -99,14 +99,14 @@ fn count<T>(all: &[T], wanted: impl Fn(&T) -> bool) -> usize {
     all.iter().filter(|one| wanted(one)).count()
 }
 
-/// Notes of what was begun and not finished.
+/// Returns the journal entries.
 pub(crate) fn unfinished(world: &World) -> Vec<String> {
     let mut files = world.files(".amb/unfinished");
     files.retain(|file| file.ends_with(".json"));
     files
 }
 
-/// Lets the agents look, in this order, and checks that all of them see the same, each thing once.
+/// Lets the agents read their mail, in this order, and checks that all see the same, each thing once.
 pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str) {
     let about = &format!("{}, {about}", world.layout);
     let office = world.office();
@@ -124,59 +124,56 @@ pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str
         events.insert(agent.clone(), told(mailbox).await);
         tasks.insert(agent.clone(), mailbox.tasks(TaskFilter::default()).await.unwrap());
     }
-    let letters: Vec<Letter> = agents.iter().flat_map(|agent| letters(world, agent)).collect();
-    for letter in &letters {
-        let about = &format!("{about}: {} from {} to {} ({})", letter.kind, letter.from, letter.to, letter.id);
-        assert_eq!(count(&letters, |other| other.id == letter.id), 1, "{about}: there once");
+    let mail_files: Vec<MailFile> = agents.iter().flat_map(|agent| mail_files(world, agent)).collect();
+    for mail in &mail_files {
+        let about = &format!("{about}: {} from {} to {} ({})", mail.kind, mail.from, mail.to, mail.id);
+        assert_eq!(count(&mail_files, |other| other.id == mail.id), 1, "{about}: there once");
         let heard =
-            count(&events[&letter.to], |event| matches!(event, Event::NewMessage(new) if new.message_id == letter.id));
-        assert_eq!(heard, usize::from(!letter.is_rejected()), "{about}: its recipient is told of it once");
-        mailboxes[&letter.from]
-            .message(&letter.id)
-            .await
-            .unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
+            count(&events[&mail.to], |event| matches!(event, Event::NewMessage(new) if new.message_id == mail.id));
+        assert_eq!(heard, usize::from(!mail.is_rejected()), "{about}: its recipient is told of it once");
+        mailboxes[&mail.from].message(&mail.id).await.unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
         let receipts = count(
-            &events[&letter.from],
-            |event| matches!(event, Event::Receipt { message_id, receipt } if *message_id == letter.id && receipt.recipient == letter.to),
+            &events[&mail.from],
+            |event| matches!(event, Event::Receipt { message_id, receipt } if *message_id == mail.id && receipt.recipient == mail.to),
         );
-        let read = letter.read && !letter.is_rejected() && letter.from != letter.to;
+        let read = mail.read && !mail.is_rejected() && mail.from != mail.to;
         assert_eq!(receipts, usize::from(read), "{about}: one receipt once it is read");
     }
-    for letter in letters.iter().filter(|letter| letter.kind == "task") {
-        let (id, _) = letter.task.as_ref().unwrap();
+    for mail in mail_files.iter().filter(|mail| mail.kind == "task") {
+        let (id, _) = mail.task.as_ref().unwrap();
         let about = &format!("{about}: task {id}");
-        let mine: Vec<&Task> = tasks[&letter.from].iter().filter(|task| task.id == *id).collect();
-        let theirs: Vec<&Task> = tasks[&letter.to].iter().filter(|task| task.id == *id).collect();
-        // What was delivered to nobody is shown to its sender alone.
-        let shown = usize::from(!letter.is_rejected() || letter.from == letter.to);
+        let mine: Vec<&Task> = tasks[&mail.from].iter().filter(|task| task.id == *id).collect();
+        let theirs: Vec<&Task> = tasks[&mail.to].iter().filter(|task| task.id == *id).collect();
+        // An undelivered message is visible to its sender alone.
+        let shown = usize::from(!mail.is_rejected() || mail.from == mail.to);
         assert_eq!((mine.len(), theirs.len()), (1, shown), "{about}: in the lists of both");
         assert!(theirs.iter().all(|task| task.state == mine[0].state), "{about}");
-        assert!(!letter.is_rejected() || mine[0].state == TaskState::Rejected, "{about}");
-        let updates: Vec<TaskState> = letters
+        assert!(!mail.is_rejected() || mine[0].state == TaskState::Rejected, "{about}");
+        let updates: Vec<TaskState> = mail_files
             .iter()
-            .filter(|update| update.kind == "task_update" && update.to == letter.from)
+            .filter(|update| update.kind == "task_update" && update.to == mail.from)
             .filter_map(|update| update.task.as_ref().filter(|(task, _)| task == id).map(|(_, state)| *state))
             .collect();
         for state in TaskState::ALL {
             let told = count(&updates, |told| *told == state);
             let most = if state == TaskState::Pending { 0 } else { 1 };
-            // Progress may be told more than once, by a repeat.
+            // A repeat may report progress more than once.
             assert!(told <= most || state == TaskState::Working, "{about}: {state} told {told} times");
             assert!(state != mine[0].state || told >= most, "{about}: nobody told its owner that it is {state}");
         }
-        assert!(!mine[0].state.is_terminal() || letter.read, "{about}: it has ended and its message still waits");
+        assert!(!mine[0].state.is_terminal() || mail.read, "{about}: it has ended and its message still waits");
     }
-    // Nobody has a task that nobody sent.
+    // No agent has a task that was not sent.
     for (agent, tasks) in &tasks {
         for task in tasks {
-            let sent = count(&letters, |letter| letter.task.as_ref().is_some_and(|(id, _)| *id == task.id));
+            let sent = count(&mail_files, |mail| mail.task.as_ref().is_some_and(|(id, _)| *id == task.id));
             assert!(sent > 0, "{about}: {agent} has a task that was not sent: {task:?}");
         }
     }
     nothing_is_left(world, about).await;
 }
 
-/// The doctor removes what a killed process left, and then nothing is wrong.
+/// The doctor mends what a killed process left, and then finds nothing.
 async fn nothing_is_left(world: &World, about: &str) {
     for temp in temps(world.path()) {
         let old = SystemTime::now() - Duration::from_secs(120);

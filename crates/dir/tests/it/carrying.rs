@@ -1,4 +1,4 @@
-//! Mail that another office accepted, and names that belong to its agents.
+//! Carried mail, and agents of a network office that has mounted the directory.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ async fn mounted(world: &World, agent: &str) -> DirMailbox {
     mailbox
 }
 
-/// A message from far away, through the hands of zoe.
-fn from_afar(from: &str, to: &str, kind: Kind) -> Message {
+/// A message of the network office, relayed by zoe.
+fn from_office(from: &str, to: &str, kind: Kind) -> Message {
     Message {
         id: MessageId::parse("their-own").unwrap(),
         from: name(from),
@@ -48,7 +48,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
         let office = world.office();
-        let message = from_afar("net", "coder", Kind::Message);
+        let message = from_office("net", "coder", Kind::Message);
         let (id, file) = office.carried_as(&name("net"), message.sent_at, 7);
         for again in [false, true, true] {
             let sent = net.carry(message.clone(), 7, again).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         let got = coder.message(&id).await.unwrap().message;
         assert_eq!((got.from, got.ttl, got.trace), (name("net"), 1, vec![name("zoe"), name("net")]));
         assert_eq!((got.sent_at, got.priority), (message.sent_at, Priority::High));
-        // Its answer goes on by the rules from there, and ends.
+        // Automatic answers continue with its ttl, and end.
         let reply = Draft::reply(&coder.message(&id).await.unwrap().message, "back").automatic();
         let reply = coder.send(reply).await.unwrap();
         assert_eq!(coder.message(&reply.message_id).await.unwrap().message.ttl, 0);
@@ -69,7 +69,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         assert_eq!(office.carry_outcome(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
         net.carry(message.clone(), 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "handled is handled");
-        // Some programs remove what they took.
+        // Some programs delete mail that they have read.
         let kept = ["processed", "archive", "."].map(|place| world.path().join("coder").join(place).join(&file));
         kept.iter().filter(|path| path.exists()).for_each(|path| fs_err::remove_file(path).unwrap());
         net.carry(message, 7, true).await.unwrap();
@@ -79,14 +79,14 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
 }
 
 #[tokio::test]
-async fn whom_the_recipient_does_not_hear_is_not_carried_to_it() {
+async fn mail_from_a_sender_not_in_allow_from_is_not_carried() {
     let world = World::new(LAYOUTS[0]);
     let net = mounted(&world, "net").await;
     let card = Card { allow_from: amb_core::AllowFrom(vec!["friend".into()]), ..Card::default() };
     let coder = world.agent_with("coder", card).await;
-    let refused = net.carry(from_afar("net", "coder", Kind::Message), 7, false).await.unwrap_err();
+    let refused = net.carry(from_office("net", "coder", Kind::Message), 7, false).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotAllowed);
-    let sent = net.carry(from_afar("net", "coder", Kind::Task), 8, false).await.unwrap();
+    let sent = net.carry(from_office("net", "coder", Kind::Task), 8, false).await.unwrap();
     assert_eq!(sent.task.unwrap().state, TaskState::Rejected, "a task is answered by its rejection");
     assert_eq!(coder.inbox(true).await.unwrap().unread(), 0);
     assert_eq!(net.inbox(true).await.unwrap().unread(), 1, "which its sender is told");
@@ -97,7 +97,7 @@ async fn a_carried_task_is_opened_once_and_its_updates_go_back() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
-        let task = from_afar("net", "coder", Kind::Task);
+        let task = from_office("net", "coder", Kind::Task);
         let sent = net.carry(task.clone(), 7, false).await.unwrap();
         let id = sent.task.unwrap().id;
         coder.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_carried_task_is_opened_once_and_its_updates_go_back() {
 }
 
 #[tokio::test]
-async fn an_update_from_afar_moves_the_task_and_brings_its_owners_callback_back() {
+async fn a_carried_update_moves_the_task_and_has_its_owners_callback() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
@@ -125,7 +125,7 @@ async fn an_update_from_afar_moves_the_task_and_brings_its_owners_callback_back(
             let update = Message {
                 task: Some(TaskRef { id: given.id.clone(), state, deadline: None, extra: Object::new() }),
                 sent_at: at,
-                ..from_afar("net", "coder", Kind::TaskUpdate)
+                ..from_office("net", "coder", Kind::TaskUpdate)
             };
             net.carry(update.clone(), nonce, false).await.unwrap();
             net.carry(update, nonce, true).await.unwrap();
@@ -142,12 +142,12 @@ async fn a_task_that_the_other_office_ended_has_ended_here_and_no_other_move_is_
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
-        let id = net.carry(from_afar("net", "coder", Kind::Task), 7, false).await.unwrap().task.unwrap().id;
+        let id = net.carry(from_office("net", "coder", Kind::Task), 7, false).await.unwrap().task.unwrap().id;
         coder.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
         let update = |id: &amb_core::TaskId, state| Message {
             task: Some(TaskRef { id: id.clone(), state, deadline: None, extra: Object::new() }),
             sent_at: Timestamp::now(),
-            ..from_afar("net", "coder", Kind::TaskUpdate)
+            ..from_office("net", "coder", Kind::TaskUpdate)
         };
         let state = async || coder.tasks(TaskFilter::default()).await.unwrap()[0].state;
         let moved = net.carry(update(&id, TaskState::Working), 1, false).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn a_task_that_the_other_office_ended_has_ended_here_and_no_other_move_is_
         let refused = net.carry(update(&unknown, TaskState::Failed), 3, false).await.unwrap_err();
         assert_eq!(refused.code(), Code::Invalid, "{layout}: to be put aside, not tried again for ever");
         let other = mounted(&world, "other").await;
-        let second = Message { sent_at: Timestamp::now(), ..from_afar("net", "coder", Kind::Task) };
+        let second = Message { sent_at: Timestamp::now(), ..from_office("net", "coder", Kind::Task) };
         let id = net.carry(second, 9, false).await.unwrap().task.unwrap().id;
         let meddling = Message { from: name("other"), ..update(&id, TaskState::Rejected) };
         assert_eq!(other.carry(meddling, 4, false).await.unwrap_err().code(), Code::Invalid, "{layout}");
@@ -173,7 +173,7 @@ async fn a_task_that_the_other_office_ended_has_ended_here_and_no_other_move_is_
 }
 
 #[tokio::test]
-async fn nobody_acts_here_in_the_name_of_an_agent_of_the_network_office() {
+async fn no_program_can_act_as_an_agent_of_the_network_office() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
@@ -208,7 +208,7 @@ async fn a_name_that_another_program_registers_is_seen_as_taken() {
     registry["net"]["registered_at"] = "2099-01-01T00:00:00+00:00".into();
     registry["net"]["description"] = "not theirs".into();
     fs_err::write(&path, serde_json::to_vec(&registry).unwrap()).unwrap();
-    // Goodbye and hello bring the registry up to date.
+    // Leaving and coming back updates the registry.
     net.leave().await.unwrap();
     net.heartbeat().await.unwrap();
     let everybody = world.office().all_agents().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_name_that_another_program_registers_is_seen_as_taken() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_carried_on_is_kept_aside() {
+async fn mail_that_cannot_be_carried_is_kept_in_refused() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
@@ -229,7 +229,7 @@ async fn what_cannot_be_carried_on_is_kept_aside() {
 }
 
 #[test]
-fn one_process_at_a_time_carries_mail() {
+fn one_process_at_a_time_mounts_a_directory() {
     let world = World::new(LAYOUTS[0]);
     let held = world.office().lock_mount().unwrap().expect("free");
     assert!(world.office().lock_mount().unwrap().is_none());

@@ -1,4 +1,4 @@
-//! The test binary started again as another process of an agent.
+//! Starts the test binary as another process of an agent.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -17,11 +17,11 @@ const ROLE: &str = "AMB_TEST_ROLE";
 /// What the other process does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    /// Sends `count` messages to `inbox-agent` and says `sent TEXT` after each receipt.
+    /// Sends `count` messages to `inbox-agent` and prints `sent TEXT` after each.
     Send { who: usize, count: usize },
-    /// Handles the mail of `inbox-agent` until its standard input ends, and says `handled TEXT` after each acknowledgement.
+    /// Handles the mail of `inbox-agent` until stdin ends, and prints `handled TEXT` after each acknowledgement.
     Consume,
-    /// Gives `count` signs of life, and registers anew now and then.
+    /// Sends `count` heartbeats, and registers again now and then.
     Beat { who: usize, count: usize },
 }
 
@@ -50,7 +50,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// The next thing it says that begins with this word; none once it has ended.
+    /// Returns the next line that begins with this word; `None` once the process has ended.
     pub(crate) fn hear(&mut self, word: &str) -> Option<String> {
         self.lines
             .by_ref()
@@ -58,13 +58,13 @@ impl Process {
             .find_map(|line| line.strip_prefix(word).map(|rest| rest.trim().to_owned()))
     }
 
-    /// Everything it still says, until it ends.
+    /// Returns all lines until the process ends.
     pub(crate) fn rest(mut self, word: &str) -> Vec<String> {
         drop(self.child.stdin.take());
         std::iter::from_fn(|| self.hear(word)).collect()
     }
 
-    /// kill -9, then what it had said before.
+    /// Kills the process with SIGKILL, and returns the lines it had printed.
     pub(crate) fn kill(mut self, word: &str) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -74,13 +74,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
 }
 
-/// Says something on a line of its own: the test harness may have left the line unfinished.
+/// Prints a line; starts on a new one, since the test harness may have left one unfinished.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{text}").unwrap();
@@ -146,7 +146,7 @@ async fn another_process() {
     }
 }
 
-/// How often each text occurs.
+/// Counts each text.
 pub(crate) fn counted(texts: impl IntoIterator<Item = String>) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for text in texts {

@@ -1,4 +1,4 @@
-//! One test for each defect of the chipset's own description of its mail.
+//! One test for each defect in the chipset's description of its mail.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn marking_never_loses_to_a_concurrent_archive() {
     let ids: Vec<_> = mayor.claim(all()).await.unwrap().into_iter().map(|m| m.id).collect();
     mayor.release(&ids).await.unwrap();
     let root = world.path().to_owned();
-    // The chipset's own archiver: takes no locks, knows nothing of us.
+    // The chipset's own archiver, which takes no locks.
     let archiver = std::thread::spawn(move || {
         fs_err::create_dir_all(root.join("mayor/archive")).unwrap();
         for n in 0..count {
@@ -119,7 +119,7 @@ async fn marking_never_loses_to_a_concurrent_archive() {
         mayor.ack(std::slice::from_ref(id)).await.unwrap();
     }
     archiver.join().unwrap();
-    // One may have been moved between its marking's read and its write; a second acknowledgement finds it.
+    // One may have been moved between the read and the write that marks it; a second acknowledgement finds it.
     mayor.ack(&ids).await.unwrap();
     assert!(world.files("mayor").is_empty(), "nothing was resurrected");
     let archived = world.files("mayor/archive");
@@ -147,7 +147,7 @@ async fn mail_is_read_by_parsed_time_not_by_text() {
 }
 
 #[tokio::test]
-async fn priority_orders_where_asked() {
+async fn urgent_mail_comes_first_on_request() {
     let world = World::new(Layout::Chipset);
     let mayor = world.agent("mayor").await;
     for (n, priority) in ["normal", "low", "urgent"].into_iter().enumerate() {
@@ -160,7 +160,7 @@ async fn priority_orders_where_asked() {
 }
 
 #[tokio::test]
-async fn corrupt_mail_is_passed_over_and_left_in_place() {
+async fn corrupt_mail_is_skipped_and_left_in_place() {
     let world = World::new(Layout::Chipset);
     let mayor = world.agent("mayor").await;
     world.drop_file("mayor", "2026-03-05T10-30-00Z-a.json", "{not json");
@@ -189,7 +189,7 @@ async fn a_mailbox_appears_on_first_send_and_its_agent_need_not_be_registered() 
 }
 
 #[tokio::test]
-async fn what_another_program_marked_as_read_is_read() {
+async fn mail_that_another_program_marked_as_read_is_read() {
     let world = World::new(Layout::Chipset);
     let mayor = world.agent("mayor").await;
     let file = "2026-03-05T10-30-00Z-a.json";

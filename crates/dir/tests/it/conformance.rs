@@ -1,4 +1,4 @@
-//! Every office's promises, in both layouts.
+//! The conformance suite, in both layouts.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct InDirectory {
 
 impl InDirectory {
     fn fresh(layout: Layout, claims: ClaimBy) -> Self {
-        // The chipset makes mailboxes on first send; the test of the unknown recipient needs that off.
+        // The chipset creates mailboxes on the first send; the test of an unknown recipient needs that off.
         let options = DirOptions { layout: Some(layout), strict_recipients: true, claims, ..DirOptions::default() };
         Self { root: TempDir::new().unwrap(), options }
     }
@@ -23,7 +23,7 @@ impl InDirectory {
 
 #[async_trait]
 impl TestOffice for InDirectory {
-    /// Each mailbox is an office of its own, as in another process: they meet in the files alone.
+    /// Each mailbox is an office of its own, as in another process: they share only the files.
     async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
         let office = DirOffice::open(self.root.path(), self.options.clone()).unwrap();
         let mailbox = office.mailbox(name.clone());

@@ -1,4 +1,4 @@
-//! Files and names that earlier nanobots wrote, and ours would not.
+//! Files and names that earlier nanobots wrote and this office does not.
 
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::{Callback, Code, Draft, Kind, Mailbox, Message, TaskState};

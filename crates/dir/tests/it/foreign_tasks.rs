@@ -1,14 +1,14 @@
-//! Tasks that other programs leave in mailboxes, whose ids are not unique.
+//! Tasks of other programs, whose ids are not unique.
 
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::{Card, Draft, Kind, Mailbox, Task, TaskState};
 use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
-use crate::agreement::letters;
+use crate::agreement::mail_files;
 use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file};
 
-/// A task that another program's agent gives under this id.
+/// Writes a task of another program with this id.
 fn give(world: &World, (from, to): (&str, &str), n: u32, id: &str, text: &str) {
     let task = json!({"id": id, "state": "pending"});
     match world.layout {
@@ -28,12 +28,12 @@ async fn tasks(mailbox: &DirMailbox) -> Vec<Task> {
     mailbox.tasks(TaskFilter::default()).await.unwrap()
 }
 
-/// The states that an agent was told of tasks, and what ids they were told under.
+/// Returns the task ids and states in the updates that an agent got.
 fn told(world: &World, agent: &str) -> Vec<(String, TaskState)> {
-    let mut told: Vec<_> = letters(world, agent)
+    let mut told: Vec<_> = mail_files(world, agent)
         .into_iter()
-        .filter(|letter| letter.kind == "task_update")
-        .filter_map(|letter| letter.task.map(|(id, state)| (id.to_string(), state)))
+        .filter(|mail| mail.kind == "task_update")
+        .filter_map(|mail| mail.task.map(|(id, state)| (id.to_string(), state)))
         .collect();
     told.sort();
     told
@@ -47,7 +47,7 @@ async fn a_task_whose_id_another_one_had_is_a_task_of_its_own() {
         let bob = world.agent_with("bob", Card { max_concurrent_tasks: 1, ..Card::default() }).await;
         let first = ann.send(Draft::task(name("bob"), "Work", "first")).await.unwrap().task.unwrap().id;
         bob.set_task_state(&first, TaskState::Accepted, None).await.unwrap();
-        // Bob has as many as he takes: this one is rejected.
+        // Bob's quota is full: this one is rejected.
         give(&world, ("ann", "bob"), 0, "t1", "A");
         bob.inbox(false).await.unwrap();
         bob.set_task_state(&first, TaskState::Completed, None).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_task_whose_id_another_one_had_is_a_task_of_its_own() {
         assert_eq!(bobs.iter().filter(|task| task.state == TaskState::Pending).count(), 1, "{layout}: {bobs:?}");
         bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
         world.office().mailbox(name("bob")).set_task_state(&id, TaskState::Completed, None).await.unwrap();
-        // Cat's program knows it by the id that it gave, and only by that.
+        // Cat's program knows only the id that it gave.
         assert_eq!(told(&world, "cat"), [("t1".into(), TaskState::Accepted), ("t1".into(), TaskState::Completed)]);
         let cats = tasks(&cat).await;
         assert_eq!(cats.iter().map(|task| (&task.id, task.state)).collect::<Vec<_>>(), [(&id, TaskState::Completed)]);
@@ -68,7 +68,7 @@ async fn a_task_whose_id_another_one_had_is_a_task_of_its_own() {
         assert!(updates.iter().all(|update| update.task.as_ref().unwrap().id == id), "{layout}: {updates:?}");
         let rejected = told(&world, "ann").into_iter().filter(|told| *told == ("t1".into(), TaskState::Rejected));
         assert_eq!(rejected.count(), 1, "{layout}");
-        let b = letters(&world, "bob").into_iter().find(|letter| letter.text == "B").unwrap();
+        let b = mail_files(&world, "bob").into_iter().find(|mail| mail.text == "B").unwrap();
         assert!(b.read, "{layout}: it has ended");
         assert_eq!(amb_dir::doctor::examine(&world.office(), false).await.unwrap(), [], "{layout}");
     }
@@ -94,7 +94,7 @@ async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
         ann.inbox(false).await.unwrap();
         let open = ann.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap();
         assert_eq!(open.iter().map(|task| task.assignee.as_str()).collect::<Vec<_>>(), ["cat"], "{layout}");
-        // Looked at by processes that have seen nothing before, it is the same.
+        // A new process sees the same.
         let again = world.office();
         assert_eq!(tasks(&again.mailbox(name("ann"))).await.len(), 3, "{layout}");
         assert_eq!(tasks(&again.mailbox(name("bob"))).await.len(), 2, "{layout}");

@@ -1,8 +1,8 @@
-//! Random histories: many processes that send, move tasks, read and look, killed at random; in the end what they were told
-//! is held against what everybody sees.
+//! Random histories: many processes that send, move tasks, read and wait for events, killed at random. At the end the
+//! results that they got are compared with the state that all agents see.
 //!
 //! A few seconds by default. `AMB_TEST_KILLS=300 cargo nextest run -p amb-dir histories` is a long run, and
-//! `AMB_TEST_SEED` repeats the choices (not the moments) of one that failed.
+//! `AMB_TEST_SEED` repeats the choices (not the timing) of one that failed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +18,7 @@ use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::{DELAYS, Layout, doctor};
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::{everybody_agrees, letters, told};
+use crate::agreement::{everybody_agrees, mail_files, told};
 use crate::world::{World, name, open};
 
 const PART: &str = "AMB_TEST_PART";
@@ -26,19 +26,19 @@ const AGENTS: [&str; 3] = ["ann", "bob", "cat"];
 /// Processes of each agent at a time.
 const PROCESSES: usize = 2;
 
-/// What a process says of what it does.
+/// What a process reports on stdout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-enum RecentLine {
+enum Report {
     /// It is about to send this.
     Sends(Box<Draft>),
-    /// The send under this key was answered; a task was in this state.
+    /// The send under this key has returned; a task was in this state.
     Sent(String, Option<TaskState>),
     Moved(TaskId, TaskState),
     Acknowledged(Vec<MessageId>, u64),
-    /// A message without a key was answered.
+    /// The send of a message without a key has returned.
     SentOnce(String),
-    /// It heard of these up to this cursor. Whoever comes after it goes on there.
-    Heard(Cursor, Vec<String>),
+    /// It got these events up to this cursor, where its successor continues.
+    Events(Cursor, Vec<String>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -47,11 +47,11 @@ struct Part {
     layout: String,
     agent: String,
     seed: u64,
-    /// Where the process before it had come to hear.
+    /// The cursor of its predecessor.
     cursor: Cursor,
 }
 
-/// Choices that a seed repeats.
+/// Random choices that a seed repeats.
 struct Dice(u64);
 
 impl Dice {
@@ -61,13 +61,13 @@ impl Dice {
     }
 }
 
-fn say(said: &RecentLine) {
+fn report(said: &Report) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nsaid {}", serde_json::to_string(said).unwrap()).unwrap();
     out.flush().unwrap();
 }
 
-/// One process of an agent: does one thing after the other until it is killed. Does nothing when run as a test.
+/// One process of an agent: runs verbs until it is killed. Does nothing when run as a test.
 #[tokio::test]
 async fn a_part_in_a_history() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -84,9 +84,9 @@ async fn a_part_in_a_history() {
                     _ => Draft::task(to, "Work", &key),
                 };
                 let draft = Draft { idempotency_key: Some(key.clone()), ..draft };
-                say(&RecentLine::Sends(Box::new(draft.clone())));
+                report(&Report::Sends(Box::new(draft.clone())));
                 let sent = mailbox.send(draft).await.unwrap();
-                say(&RecentLine::Sent(key, sent.task.map(|task| task.state)));
+                report(&Report::Sent(key, sent.task.map(|task| task.state)));
             }
             4..7 => {
                 let open = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
@@ -106,7 +106,7 @@ async fn a_part_in_a_history() {
                 };
                 // Another process of the agent may have moved it meanwhile, or the quota is full.
                 if next != task.state && mailbox.set_task_state(&task.id, next, None).await.is_ok() {
-                    say(&RecentLine::Moved(task.id, next));
+                    report(&Report::Moved(task.id, next));
                 }
             }
             7..9 => {
@@ -114,16 +114,16 @@ async fn a_part_in_a_history() {
                 let ids: Vec<MessageId> =
                     mailbox.claim(request).await.unwrap().into_iter().map(|message| message.id).collect();
                 let done = mailbox.ack(&ids).await.unwrap();
-                say(&RecentLine::Acknowledged(ids, done));
+                report(&Report::Acknowledged(ids, done));
             }
-            // Another process may have claimed or acknowledged it: of several, one counts.
+            // Another process may have claimed or acknowledged it: only one counts.
             9..12 => {
                 let unread =
                     mailbox.inbox(true).await.unwrap().sessions.into_iter().flat_map(|thread| thread.recent_messages);
                 let unread = unread.filter(|message| !message.is_read && message.sender_name != *mailbox.me());
                 let ids: Vec<MessageId> = unread.take(2).map(|message| message.id).collect();
                 let done = mailbox.ack(&ids).await.unwrap();
-                say(&RecentLine::Acknowledged(ids, done));
+                report(&Report::Acknowledged(ids, done));
             }
             12 => {
                 let threads = mailbox.inbox(false).await.unwrap().sessions;
@@ -135,7 +135,7 @@ async fn a_part_in_a_history() {
             13 => {
                 let text = format!("{}-{n}-once", part.seed);
                 mailbox.send(Draft::text(name(AGENTS[dice.next(AGENTS.len())]), "Talk", &text)).await.unwrap();
-                say(&RecentLine::SentOnce(text));
+                report(&Report::SentOnce(text));
             }
             14 => {
                 let old = ArchiveOptions { older_than: Duration::ZERO, keep_unread: true, ..ArchiveOptions::default() };
@@ -145,15 +145,15 @@ async fn a_part_in_a_history() {
             15 | 16 => {
                 let page = mailbox.events(Some(cursor), Duration::ZERO).await.unwrap();
                 cursor = page.cursor.clone();
-                say(&RecentLine::Heard(page.cursor, page.events.iter().map(|entry| heard_of(&entry.event)).collect()));
+                report(&Report::Events(page.cursor, page.events.iter().map(|entry| describe(&entry.event)).collect()));
             }
             _ => drop(mailbox.inbox(dice.next(2) == 0).await.unwrap()),
         }
     }
 }
 
-/// An event in a word.
-fn heard_of(event: &Event) -> String {
+/// Describes an event in a word.
+fn describe(event: &Event) -> String {
     match event {
         Event::NewMessage(new) => format!("message {}", new.message_id),
         Event::Receipt { message_id, receipt } => format!("receipt of {message_id} by {}", receipt.recipient),
@@ -161,8 +161,8 @@ fn heard_of(event: &Event) -> String {
     }
 }
 
-/// Runs a process until it has said a few things, kills it, and answers what it said.
-fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<RecentLine> {
+/// Runs a process until it has reported a few times, kills it, and returns its reports.
+fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Report> {
     let (layout, seed) = (world.layout.to_string(), dice.0);
     let part = Part { root: world.path().to_owned(), layout, agent: agent.to_owned(), seed, cursor };
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -176,8 +176,8 @@ fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Re
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut said = lines.filter_map(|line| Some(serde_json::from_str(line.strip_prefix("said ")?).unwrap()));
-    let mut heard: Vec<RecentLine> = said.by_ref().take(1 + dice.next(12)).collect();
-    // Somewhere within the verb that follows.
+    let mut reports: Vec<Report> = said.by_ref().take(1 + dice.next(12)).collect();
+    // Somewhere in the middle of the next verb.
     let moment = Instant::now() + Duration::from_micros(dice.next(4_000) as u64);
     while Instant::now() < moment {
         std::hint::spin_loop();
@@ -185,8 +185,8 @@ fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Re
     child.kill().unwrap();
     let status = child.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{agent} failed; its words are above");
-    heard.extend(said);
-    heard
+    reports.extend(said);
+    reports
 }
 
 async fn history(layout: Layout) {
@@ -198,10 +198,10 @@ async fn history(layout: Layout) {
     for agent in AGENTS {
         world.agent_with(agent, Card { max_concurrent_tasks: 2, ..Card::default() }).await;
     }
-    let (left, heard, watched) = (AtomicU64::new(kills), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let (left, reports, watched) = (AtomicU64::new(kills), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for slot in 0..AGENTS.len() * PROCESSES {
-            let (world, left, heard, watched) = (&world, &left, &heard, &watched);
+            let (world, left, reports, watched) = (&world, &left, &reports, &watched);
             scope.spawn(move || {
                 let mut dice = Dice(seed.wrapping_add(slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 let (mut cursor, mut told_here) = (Cursor::from(0), Vec::new());
@@ -210,23 +210,23 @@ async fn history(layout: Layout) {
                     let agent = AGENTS[slot % AGENTS.len()];
                     let said = killed(world, agent, &mut dice, cursor.clone());
                     for said in &said {
-                        if let RecentLine::Heard(to, events) = said {
+                        if let Report::Events(to, events) = said {
                             cursor = to.clone();
                             told_here.extend(events.iter().cloned());
                         }
                     }
-                    heard.lock().unwrap().extend(said.into_iter().map(|said| (agent, said)));
+                    reports.lock().unwrap().extend(said.into_iter().map(|said| (agent, said)));
                 }
                 watched.lock().unwrap().push((AGENTS[slot % AGENTS.len()], told_here));
             });
         }
     });
-    let heard = heard.into_inner().unwrap();
-    check(&world, heard).await;
-    // Whoever watched, killed and gone on where it was, heard what the log has, in its order, each once.
-    for (agent, heard) in watched.into_inner().unwrap() {
-        let log: Vec<String> = told(&world.office().mailbox(name(agent))).await.iter().map(heard_of).collect();
-        assert!(log.starts_with(&heard), "{agent} heard {heard:#?}, and there is {log:#?}");
+    let reports = reports.into_inner().unwrap();
+    check(&world, reports).await;
+    // The watchers, each continuing after a kill, got the events of the log in order, each once.
+    for (agent, reports) in watched.into_inner().unwrap() {
+        let log: Vec<String> = told(&world.office().mailbox(name(agent))).await.iter().map(describe).collect();
+        assert!(log.starts_with(&reports), "{agent} heard {reports:#?}, and there is {log:#?}");
     }
 }
 
@@ -234,19 +234,19 @@ fn from_the_clock() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
-/// What clients were told, against what there is.
-async fn check(world: &World, heard: Vec<(&str, RecentLine)>) {
+/// Compares the reported results with the state.
+async fn check(world: &World, reports: Vec<(&str, Report)>) {
     let mut answered: HashMap<&String, Option<TaskState>> = HashMap::new();
-    for (_, said) in &heard {
-        if let RecentLine::Sent(key, state) = said {
+    for (_, said) in &reports {
+        if let Report::Sent(key, state) = said {
             answered.insert(key, *state);
         }
     }
-    // A client whose send was not answered sends again.
+    // A client whose send did not return sends again.
     let mut sent: BTreeMap<String, Option<TaskState>> = BTreeMap::new();
     let office = world.office();
-    for (agent, said) in &heard {
-        let RecentLine::Sends(draft) = said else { continue };
+    for (agent, said) in &reports {
+        let Report::Sends(draft) = said else { continue };
         let key = draft.idempotency_key.clone().unwrap();
         let state = match answered.get(&key) {
             Some(state) => *state,
@@ -255,44 +255,42 @@ async fn check(world: &World, heard: Vec<(&str, RecentLine)>) {
         sent.insert(key, state);
     }
     everybody_agrees(world, &AGENTS, &format!("{} sends", sent.len())).await;
-    let letters: Vec<_> = AGENTS.iter().flat_map(|agent| letters(world, agent)).collect();
+    let mail_files: Vec<_> = AGENTS.iter().flat_map(|agent| mail_files(world, agent)).collect();
     for (key, state) in &sent {
-        let there: Vec<_> =
-            letters.iter().filter(|letter| letter.text == *key && letter.kind != "task_update").collect();
+        let there: Vec<_> = mail_files.iter().filter(|mail| mail.text == *key && mail.kind != "task_update").collect();
         assert_eq!(there.len(), 1, "{key} was answered");
         match (state, &there[0].task) {
-            // At once, or by the office when its recipient accepted it before the repeat asked.
+            // At once, or by the office when its recipient accepted it before the repeat.
             (Some(TaskState::Rejected), Some((id, _))) => {
-                let told = letters.iter().filter(|letter| letter.kind == "task_update");
-                let told = told.filter(|letter| letter.task.as_ref() == Some(&(id.clone(), TaskState::Rejected)));
+                let told = mail_files.iter().filter(|mail| mail.kind == "task_update");
+                let told = told.filter(|mail| mail.task.as_ref() == Some(&(id.clone(), TaskState::Rejected)));
                 assert_eq!(told.count(), 1, "{key} was answered with rejected");
             }
             _ => assert!(!there[0].is_rejected(), "{key} was answered with {state:?}"),
         }
     }
     let (mut moves, mut acks) = (0, 0);
-    for (_, said) in &heard {
+    for (_, said) in &reports {
         match said {
-            RecentLine::Moved(id, state) => {
+            Report::Moved(id, state) => {
                 moves += 1;
-                let told = letters.iter().filter(|letter| {
-                    letter.kind == "task_update"
-                        && letter.task.as_ref().is_some_and(|task| *task == (id.clone(), *state))
+                let told = mail_files.iter().filter(|mail| {
+                    mail.kind == "task_update" && mail.task.as_ref().is_some_and(|task| *task == (id.clone(), *state))
                 });
-                // Progress may be told more than once: two processes of one agent may both say that it works.
+                // Progress may be reported more than once: two processes of one agent may both start it.
                 let told = told.count();
                 assert!(told == 1 || *state == TaskState::Working && told > 1, "{id} was moved to {state}: {told}");
             }
-            RecentLine::Acknowledged(ids, done) => {
+            Report::Acknowledged(ids, done) => {
                 acks += done;
                 for id in ids {
-                    assert!(letters.iter().any(|letter| letter.id == *id && letter.read), "{id} was acknowledged");
+                    assert!(mail_files.iter().any(|mail| mail.id == *id && mail.read), "{id} was acknowledged");
                 }
             }
-            RecentLine::SentOnce(text) => {
-                assert_eq!(letters.iter().filter(|letter| letter.text == *text).count(), 1, "{text} was answered");
+            Report::SentOnce(text) => {
+                assert_eq!(mail_files.iter().filter(|mail| mail.text == *text).count(), 1, "{text} was answered");
             }
-            RecentLine::Sends(_) | RecentLine::Sent(..) | RecentLine::Heard(..) => {}
+            Report::Sends(_) | Report::Sent(..) | Report::Events(..) => {}
         }
     }
     println!("{} sends, {moves} moves, {acks} acknowledgements", sent.len());
@@ -300,11 +298,11 @@ async fn check(world: &World, heard: Vec<(&str, RecentLine)>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_were_told_is_what_everybody_sees_in_the_nanobot_layout() {
+async fn results_that_clients_got_match_the_state_in_the_nanobot_layout() {
     history(Layout::Nanobot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_were_told_is_what_everybody_sees_in_the_chipset_layout() {
+async fn results_that_clients_got_match_the_state_in_the_chipset_layout() {
     history(Layout::Chipset).await;
 }

@@ -1,4 +1,4 @@
-//! Every verb, killed at each of its steps: what was decided is finished by whoever looks next, each thing once.
+//! Every verb, killed at each of its steps: the next reader finishes what was decided, each thing once.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use amb_core::{Card, Code, Draft, Mailbox, MessageId, TaskId, TaskState, Timesta
 use amb_dir::Layout;
 use serde_json::Value;
 
-use crate::agreement::{everybody_agrees, letters};
+use crate::agreement::{everybody_agrees, mail_files};
 use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
 pub(crate) const ANN: &str = "ann";
 pub(crate) const BOB: &str = "bob";
 
-/// More steps than any verb takes: a verb that takes more never ends.
+/// More steps than any verb has.
 pub(crate) const MOST_STEPS: u64 = 200;
 
-/// Who looks after the kill.
+/// Who acts first after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
-    /// The client does the same again.
+    /// The client repeats the verb.
     Repeat,
-    /// Ann looks first.
+    /// Ann reads first.
     Ann,
-    /// Bob looks first.
+    /// Bob reads first.
     Bob,
 }
 
-/// Kills a verb at each of its steps, in a new directory each time, and checks what everybody sees afterwards.
+/// Kills a verb at each of its steps, in a new directory each time, and checks what all agents see afterwards.
 ///
-/// `prepare` makes the directory and says whose verb it is; `check` gets what the repeat was answered, if there was one.
+/// `prepare` fills the directory and returns whose verb it is; `check` gets the result of the repeat, if there was one.
 pub(crate) async fn killed_at_each_step(
     layout: Layout,
     prepare: impl AsyncFn(&World) -> (&'static str, Verb),
@@ -68,7 +68,7 @@ pub(crate) async fn two(world: &World) {
     world.agent_with(BOB, Card { max_concurrent_tasks: 1, ..Card::default() }).await;
 }
 
-/// Bob has as many tasks as he takes.
+/// Bob's quota of tasks is full.
 pub(crate) async fn busy(world: &World) {
     two(world).await;
     let office = world.office();
@@ -87,9 +87,9 @@ pub(crate) fn answered(ended: &Ended) -> &Value {
     }
 }
 
-/// How many messages with this text lie in bob's mailbox.
+/// Counts the messages with this text in bob's mailbox.
 pub(crate) fn there(world: &World, text: &str) -> usize {
-    letters(world, BOB).iter().filter(|letter| letter.text == text).count()
+    mail_files(world, BOB).iter().filter(|mail| mail.text == text).count()
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_message_under_a_key_is_sent_once_by_its_repeat() {
             assert_eq!(there(world, "hello"), 1, "{about}");
             let answer = answered(&again)["message_id"].as_str().unwrap().to_owned();
             let id = MessageId::parse(&answer).unwrap();
-            assert!(letters(world, BOB).iter().any(|letter| letter.id == id), "{about}");
+            assert!(mail_files(world, BOB).iter().any(|mail| mail.id == id), "{about}");
         })
         .await;
     }
@@ -158,7 +158,7 @@ async fn a_task_is_in_the_lists_of_both_or_was_not_sent() {
     }
 }
 
-/// A task that the office rejects: sent once, and its owner told once and why.
+/// A task that the office rejects: sent once, and its owner notified once with the reason.
 async fn rejected_at_each_step(layout: Layout, key: bool, draft: Draft, reason: &str) {
     let prepare = async |world: &World| {
         busy(world).await;
@@ -169,7 +169,7 @@ async fn rejected_at_each_step(layout: Layout, key: bool, draft: Draft, reason: 
             assert_eq!(there(world, "too much"), 1, "{about}");
             assert_eq!(answered(&again)["task"]["state"], "rejected", "{about}");
             assert!(answered(&again)["reason"].as_str().unwrap().starts_with(reason), "{about}");
-            let told = letters(world, ANN).into_iter().filter(|letter| letter.text.starts_with(reason)).count();
+            let told = mail_files(world, ANN).into_iter().filter(|mail| mail.text.starts_with(reason)).count();
             assert_eq!(told, 1, "{about}");
         }
         let bob = world.office().mailbox(name(BOB));
@@ -180,21 +180,21 @@ async fn rejected_at_each_step(layout: Layout, key: bool, draft: Draft, reason: 
 }
 
 #[tokio::test]
-async fn a_task_above_the_quota_is_rejected_and_its_owner_told() {
+async fn a_task_above_the_quota_is_rejected_and_its_owner_notified() {
     for layout in LAYOUTS {
         rejected_at_each_step(layout, true, Draft::task(name(BOB), "More", "too much"), "quota").await;
     }
 }
 
 #[tokio::test]
-async fn a_task_above_the_quota_and_without_a_key_is_rejected_and_its_owner_told() {
+async fn a_task_above_the_quota_and_without_a_key_is_rejected_and_its_owner_notified() {
     for layout in LAYOUTS {
         rejected_at_each_step(layout, false, Draft::task(name(BOB), "More", "too much"), "quota").await;
     }
 }
 
 #[tokio::test]
-async fn a_task_whose_deadline_has_passed_is_rejected_and_its_owner_told() {
+async fn a_task_whose_deadline_has_passed_is_rejected_and_its_owner_notified() {
     for layout in LAYOUTS {
         let deadline = Some(Timestamp::now() - Duration::from_secs(60));
         let draft = Draft { deadline, ..Draft::task(name(BOB), "Late", "too much") };
@@ -211,7 +211,7 @@ async fn a_task_whose_deadline_has_passed_is_rejected_and_its_owner_told() {
     }
 }
 
-/// A task of ann's that stands where it must for a move.
+/// A task of ann in the state from which it is moved.
 async fn task_in(world: &World, state: TaskState) -> TaskId {
     two(world).await;
     let office = world.office();
@@ -223,7 +223,7 @@ async fn task_in(world: &World, state: TaskState) -> TaskId {
     id
 }
 
-/// A move: its owner hears of it once, and a repeat changes nothing.
+/// A move: its owner is notified once, and a repeat changes nothing.
 pub(crate) async fn moved_at_each_step(from: TaskState, to: TaskState) {
     for layout in LAYOUTS {
         let prepare = async |world: &World| (BOB, Verb::Move { id: task_in(world, from).await, state: to });
@@ -243,32 +243,32 @@ pub(crate) async fn moved_at_each_step(from: TaskState, to: TaskState) {
 }
 
 #[tokio::test]
-async fn an_accepted_task_is_told() {
+async fn accepting_a_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Pending, TaskState::Accepted).await;
 }
 
 #[tokio::test]
-async fn a_rejected_task_is_told() {
+async fn rejecting_a_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Pending, TaskState::Rejected).await;
 }
 
 #[tokio::test]
-async fn a_started_task_is_told() {
+async fn starting_a_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Accepted, TaskState::Working).await;
 }
 
 #[tokio::test]
-async fn a_finished_task_is_told() {
+async fn completing_a_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Working, TaskState::Completed).await;
 }
 
 #[tokio::test]
-async fn a_failed_task_is_told() {
+async fn failing_a_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Accepted, TaskState::Failed).await;
 }
 
 #[tokio::test]
-async fn a_task_that_the_office_rejects_when_it_is_accepted_is_told() {
+async fn an_office_rejection_at_acceptance_notifies_the_owner() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             two(world).await;
@@ -307,14 +307,14 @@ async fn a_message_that_was_acknowledged_has_one_receipt() {
         killed_at_each_step(layout, prepare, async |world, about, again| {
             let Some(again) = again else { return };
             assert!(answered(&again).as_u64().unwrap() <= 2, "{about}");
-            assert!(letters(world, BOB).iter().all(|letter| letter.read), "{about}");
+            assert!(mail_files(world, BOB).iter().all(|mail| mail.read), "{about}");
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_consumer_that_dies_leaves_every_message_read_and_told_or_unread() {
+async fn a_killed_consumer_leaves_every_message_read_with_a_receipt_or_unread() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             unread(world, 2).await;
@@ -322,7 +322,7 @@ async fn a_consumer_that_dies_leaves_every_message_read_and_told_or_unread() {
         };
         killed_at_each_step(layout, prepare, async |world, about, again| {
             if again.is_some() {
-                assert!(letters(world, BOB).iter().all(|letter| letter.read), "{about}");
+                assert!(mail_files(world, BOB).iter().all(|mail| mail.read), "{about}");
             }
         })
         .await;
@@ -330,7 +330,7 @@ async fn a_consumer_that_dies_leaves_every_message_read_and_told_or_unread() {
 }
 
 #[tokio::test]
-async fn a_reader_that_dies_leaves_every_message_read_and_told_or_unread() {
+async fn a_killed_reader_leaves_every_message_read_with_a_receipt_or_unread() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             two(world).await;
@@ -342,7 +342,7 @@ async fn a_reader_that_dies_leaves_every_message_read_and_told_or_unread() {
 }
 
 #[tokio::test]
-async fn a_look_that_dies_loses_and_doubles_nothing() {
+async fn a_killed_ingest_loses_and_duplicates_nothing() {
     for layout in LAYOUTS {
         for verb in [Verb::Inbox, Verb::Tasks, Verb::Events] {
             let prepare = async |world: &World| {
@@ -356,7 +356,7 @@ async fn a_look_that_dies_loses_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_task_of_another_program_is_rejected_and_its_owner_told() {
+async fn a_task_of_another_program_is_rejected_and_its_owner_notified() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             busy(world).await;
@@ -378,7 +378,7 @@ async fn a_task_of_another_program_is_rejected_and_its_owner_told() {
                 for mailbox in if then == Then::Ann { [&ann, &bob, &ann] } else { [&bob, &ann, &bob] } {
                     mailbox.inbox(false).await.unwrap();
                 }
-                let told = letters(&world, ANN).into_iter().filter(|letter| letter.text.starts_with("quota")).count();
+                let told = mail_files(&world, ANN).into_iter().filter(|mail| mail.text.starts_with("quota")).count();
                 assert_eq!(told, 1, "{about}");
                 let owned = ann.tasks(TaskFilter { owned: Some(true), ..TaskFilter::default() }).await.unwrap();
                 assert_eq!(owned.iter().filter(|task| task.state == TaskState::Rejected).count(), 1, "{about}");
@@ -403,7 +403,7 @@ fn foreign_task(layout: Layout) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn registering_and_signs_of_life_can_be_repeated_after_any_kill() {
+async fn registrations_and_heartbeats_can_be_repeated_after_any_kill() {
     for layout in LAYOUTS {
         for verb in [Verb::Register, Verb::Heartbeat, Verb::Leave] {
             let prepare = async |world: &World| {
@@ -438,52 +438,9 @@ async fn a_first_registration_can_be_repeated_after_any_kill() {
 }
 
 #[tokio::test]
-async fn old_mail_is_archived_once_however_often_the_archiver_dies() {
+async fn recovery_may_be_killed_too() {
     for layout in LAYOUTS {
-        let prepare = async |world: &World| {
-            two(world).await;
-            for n in 0..2 {
-                let (file, bytes) = old(layout, n);
-                world.drop_file(BOB, &file, bytes);
-            }
-            let bob = world.office().mailbox(name(BOB));
-            let all = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
-            bob.ack(&[all[0].id.clone()]).await.unwrap();
-            (BOB, Verb::Archive)
-        };
-        for step in 1..MOST_STEPS {
-            let world = World::in_memory(layout);
-            let (agent, verb) = prepare(&world).await;
-            let ended = run(world.path(), layout, agent, &verb, Some(step));
-            let about = format!("{layout}: killed at step {step}");
-            answered(&run(world.path(), layout, agent, &verb, None));
-            let letters = letters(&world, BOB);
-            assert_eq!(letters.len(), 2, "{about}");
-            assert_eq!(letters.iter().filter(|letter| letter.read).count(), 1, "{about}");
-            if ended != Ended::Killed {
-                break;
-            }
-        }
-    }
-}
-
-fn old(layout: Layout, n: u32) -> (String, Vec<u8>) {
-    use serde_json::json;
-    match layout {
-        Layout::Nanobot => {
-            let id = format!("msg_177270660012{n}_ann_0badcafe");
-            (format!("177270660012{n}_ann.msg.json"), crate::world::nanobot_file(ANN, BOB, json!({ "id": id })))
-        }
-        Layout::Chipset => {
-            (format!("2026-03-05T10-30-0{n}Z-ann.json"), crate::world::chipset_file(ANN, BOB, json!({})))
-        }
-    }
-}
-
-#[tokio::test]
-async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
-    for layout in LAYOUTS {
-        // A rejected task and an acknowledgement, each killed right after what decided it; then the one who finishes them.
+        // A rejected task and an acknowledgement, each killed right after the deciding write; then the recovery.
         let begin = async |world: &World| {
             busy(world).await;
             let sent = world.office().mailbox(name(ANN)).send(text(BOB, "hello")).await.unwrap();
@@ -495,7 +452,7 @@ async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
             let (ack, send) = begin(&world).await;
             if ack_at == 0 {
                 assert_eq!(run(world.path(), layout, BOB, &ack, Some(step)), Ended::Killed);
-                let is_read = letters(&world, BOB).iter().any(|letter| letter.text == "hello" && letter.read);
+                let is_read = mail_files(&world, BOB).iter().any(|mail| mail.text == "hello" && mail.read);
                 ack_at = if is_read { step } else { 0 };
             }
             if send_at == 0 {
@@ -514,7 +471,7 @@ async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
         };
         killed_at_each_step(layout, prepare, async |world, about, _| {
             assert_eq!(there(world, "too much"), 1, "{about}");
-            let told = letters(world, ANN).into_iter().filter(|letter| letter.text.starts_with("quota")).count();
+            let told = mail_files(world, ANN).into_iter().filter(|mail| mail.text.starts_with("quota")).count();
             assert_eq!(told, 1, "{about}");
         })
         .await;

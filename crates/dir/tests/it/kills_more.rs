@@ -1,4 +1,4 @@
-//! More verbs killed at each of their steps: the doctor, transcripts, mail of other offices, and repeats killed too.
+//! More verbs killed at each of their steps: the doctor, transcripts, carried mail, and repeats.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
 #[tokio::test]
-async fn a_first_registration_that_was_killed_is_finished_by_the_next_sign_of_life() {
+async fn a_first_registration_that_was_killed_is_finished_by_the_next_heartbeat() {
     for layout in LAYOUTS {
         for step in 1..MOST_STEPS {
             let world = World::in_memory(layout);
             let ended = run(world.path(), layout, BOB, &Verb::Register, Some(step));
             let about = format!("{layout}: killed at step {step}");
             let bob = world.office().mailbox(name(BOB));
-            // Before the card was there, bob is nobody.
+            // Before the card is written, bob is unknown.
             let has_card = world.path().join(".amb/agents/bob/card.json").exists();
             assert_eq!(bob.heartbeat().await.is_ok(), has_card, "{about}");
             let agents = bob.agents().await.unwrap();
@@ -33,11 +33,11 @@ async fn a_first_registration_that_was_killed_is_finished_by_the_next_sign_of_li
 }
 
 #[tokio::test]
-async fn a_task_done_straight_from_pending_is_told() {
+async fn completing_a_pending_task_notifies_its_owner() {
     moved_at_each_step(TaskState::Pending, TaskState::Completed).await;
 }
 
-/// The repeat of a keyed send, killed too; the third one answers.
+/// The repeat of a keyed send is killed too; the third attempt returns.
 #[tokio::test]
 async fn a_keyed_send_whose_repeat_is_killed_too_is_sent_once() {
     for layout in LAYOUTS {
@@ -75,7 +75,7 @@ async fn a_reply_and_a_relay_are_there_once_or_not_at_all() {
                 two(world).await;
                 let office = world.office();
                 let asked = office.mailbox(name(BOB)).send(text(ANN, "well?")).await.unwrap().message_id;
-                // What is passed on goes to another than its sender: here back into ann's own mailbox it would be a circle.
+                // A relay goes to a third agent: back to ann it would be circular.
                 let draft = match relay {
                     false => Draft { reply_to: Some(asked), ..text(BOB, "hello") },
                     true => {
@@ -104,7 +104,7 @@ async fn a_reply_and_a_relay_are_there_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_task_past_its_deadline_is_told_once_to_each() {
+async fn a_task_past_its_deadline_is_one_event_for_each_side() {
     for layout in LAYOUTS {
         for step in 1..MOST_STEPS {
             let world = World::in_memory(layout);
@@ -127,7 +127,7 @@ async fn a_task_past_its_deadline_is_told_once_to_each() {
     }
 }
 
-/// A task of ann's for bob whose deadline comes soon, and that was sent before it came, however slow the machine is.
+/// A task of ann for bob with a near deadline, sent before it passed however slow the machine is.
 async fn accepted_with_a_deadline(ann: &amb_dir::DirMailbox) -> (amb_core::TaskId, Timestamp) {
     let mut soon = Duration::from_millis(50);
     loop {
@@ -137,7 +137,7 @@ async fn accepted_with_a_deadline(ann: &amb_dir::DirMailbox) -> (amb_core::TaskI
             Ok(sent) if sent.task.as_ref().is_some_and(|task| task.state == TaskState::Pending) => {
                 return (sent.task.unwrap().id, deadline);
             }
-            // It was over before it was sent.
+            // The deadline passed before it was sent.
             _ => soon *= 2,
         }
         assert!(soon < crate::world::PATIENCE, "never accepted");
@@ -151,7 +151,7 @@ async fn the_doctor_can_be_killed_at_any_step() {
             let world = World::in_memory(layout);
             unread(&world, 1).await;
             world.office().mailbox(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
-            // Half of a message, a pointer that is gone, a registry that is gone.
+            // A truncated message, a missing pointer, a missing registry.
             let temp = world.inbox(BOB).join(".amb-1-dead.tmp");
             fs_err::write(&temp, "half").unwrap();
             let old = std::time::SystemTime::now() - Duration::from_secs(120);
@@ -223,7 +223,7 @@ async fn what_was_carried_is_there_once_and_what_was_refused_is_in_one_place() {
     }
 }
 
-/// A message of ann's to bob as another office accepted it: one of this office's, under another moment.
+/// A message of ann to bob as another office accepted it: a copy of one of this office with another time.
 async fn carried_message(world: &World) -> amb_core::Message {
     let ann = world.office().mailbox(name(ANN));
     let sent = ann.send(text(BOB, "first")).await.unwrap();

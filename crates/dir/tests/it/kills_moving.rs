@@ -1,16 +1,60 @@
-//! Mail that is moved into the archive and tasks that are carried from another office, killed at each step.
+//! Archiving and carrying tasks from another office, killed at each step.
 
-use amb_core::mailbox::TaskFilter;
+use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::task::TaskRef;
 use amb_core::{Draft, Kind, Mailbox, Message, Object, Part, TaskState, Timestamp};
+use amb_dir::Layout;
 
-use crate::agreement::{everybody_agrees, letters};
+use crate::agreement::{everybody_agrees, mail_files};
 use crate::kills::{ANN, BOB, MOST_STEPS, answered, busy, killed_at_each_step, there, two};
 use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
 #[tokio::test]
-async fn what_is_archived_is_seen_by_everybody_as_before() {
+async fn old_mail_is_archived_once_however_often_the_archiver_dies() {
+    for layout in LAYOUTS {
+        let prepare = async |world: &World| {
+            two(world).await;
+            for n in 0..2 {
+                let (file, bytes) = old(layout, n);
+                world.drop_file(BOB, &file, bytes);
+            }
+            let bob = world.office().mailbox(name(BOB));
+            let all = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
+            bob.ack(&[all[0].id.clone()]).await.unwrap();
+            (BOB, Verb::Archive)
+        };
+        for step in 1..MOST_STEPS {
+            let world = World::in_memory(layout);
+            let (agent, verb) = prepare(&world).await;
+            let ended = run(world.path(), layout, agent, &verb, Some(step));
+            let about = format!("{layout}: killed at step {step}");
+            answered(&run(world.path(), layout, agent, &verb, None));
+            let mail_files = mail_files(&world, BOB);
+            assert_eq!(mail_files.len(), 2, "{about}");
+            assert_eq!(mail_files.iter().filter(|mail| mail.read).count(), 1, "{about}");
+            if ended != Ended::Killed {
+                break;
+            }
+        }
+    }
+}
+
+fn old(layout: Layout, n: u32) -> (String, Vec<u8>) {
+    use serde_json::json;
+    match layout {
+        Layout::Nanobot => {
+            let id = format!("msg_177270660012{n}_ann_0badcafe");
+            (format!("177270660012{n}_ann.msg.json"), crate::world::nanobot_file(ANN, BOB, json!({ "id": id })))
+        }
+        Layout::Chipset => {
+            (format!("2026-03-05T10-30-0{n}Z-ann.json"), crate::world::chipset_file(ANN, BOB, json!({})))
+        }
+    }
+}
+
+#[tokio::test]
+async fn archived_mail_is_visible_as_before() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             two(world).await;
@@ -62,9 +106,9 @@ async fn a_carried_task_that_is_rejected_is_answered_once() {
             (ANN, carry(carried(world, ANN, BOB, Kind::Task).await))
         };
         killed_at_each_step(layout, prepare, async |world, about, again| {
-            let rejections = letters(world, ANN)
+            let rejections = mail_files(world, ANN)
                 .into_iter()
-                .filter(|letter| letter.task.as_ref().is_some_and(|(_, state)| *state == TaskState::Rejected));
+                .filter(|mail| mail.task.as_ref().is_some_and(|(_, state)| *state == TaskState::Rejected));
             assert_eq!(rejections.count(), there(world, "carried"), "{about}");
             if let Some(again) = &again {
                 assert_eq!(answered(again)["task"]["state"], "rejected", "{about}");
@@ -75,20 +119,20 @@ async fn a_carried_task_that_is_rejected_is_answered_once() {
     }
 }
 
-/// Whoever carries repeats what was not answered: until then the task may have moved without a word to its owner.
+/// The carrier repeats what did not return: until then the task may have moved without an update to its owner.
 #[tokio::test]
-async fn a_carried_update_moves_its_task_and_is_told_once_by_its_repeat() {
+async fn a_carried_update_moves_its_task_and_is_delivered_once_by_its_repeat() {
     for layout in LAYOUTS {
         for state in [TaskState::Accepted, TaskState::Rejected, TaskState::Completed] {
             for step in 1..MOST_STEPS {
                 let mut ended = Ended::Killed;
-                // Who looks before the repeat.
+                // Who reads before the repeat.
                 for first in [None, Some(ANN), Some(BOB)] {
                     let world = World::in_memory(layout);
                     two(&world).await;
                     let (ann, bob) = (world.office().mailbox(name(ANN)), world.office().mailbox(name(BOB)));
                     let given = bob.send(Draft::task(name(ANN), "Work", "do it")).await.unwrap();
-                    // Taken to the other office.
+                    // Carried to the other office.
                     ann.ack(&[given.message_id]).await.unwrap();
                     let id = given.task.unwrap().id;
                     let task = Some(TaskRef { id, state, deadline: None, extra: Object::new() });
@@ -121,7 +165,7 @@ fn carry(message: Message) -> Verb {
     Verb::Carry(Box::new(message), 7, true)
 }
 
-/// A message as another office accepted it: one of this office's, under another moment.
+/// A message as another office accepted it: a copy of one of this office with another time.
 async fn carried(world: &World, from: &str, to: &str, kind: Kind) -> Message {
     let mailbox = world.office().mailbox(name(from));
     let sent = mailbox.send(text(to, "first")).await.unwrap();

@@ -27,7 +27,7 @@ async fn texts(mailbox: &DirMailbox, cursor: &Cursor) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_log_tells_of_foreign_files_once_whatever_their_names_and_stamps() {
+async fn the_log_has_foreign_files_once_whatever_their_names_and_timestamps() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let bob = world.agent("bob").await;
@@ -46,7 +46,7 @@ async fn the_log_tells_of_foreign_files_once_whatever_their_names_and_stamps() {
         world.drop_file("bob", &format!("zzz odd name.{ending}"), file(0, "2020-01-01T00:00:00Z"));
         let mut expected = vec!["m0"];
         assert_eq!(texts(&bob, &start).await, expected);
-        // Stamped earlier than what was told before, and in the same instant as each other.
+        // Timestamps earlier than those already logged, and equal to each other.
         world.drop_file("bob", &format!("1_x.{ending}"), file(1, "2019-01-01T00:00:00Z"));
         world.drop_file("bob", &format!("2_x.{ending}"), file(2, "2019-01-01T00:00:00Z"));
         expected.extend(["m1", "m2"]);
@@ -68,7 +68,7 @@ async fn the_log_tells_of_foreign_files_once_whatever_their_names_and_stamps() {
 }
 
 #[tokio::test]
-async fn a_message_acknowledged_before_anybody_looked_is_still_told() {
+async fn a_message_acknowledged_before_the_log_was_read_is_still_an_event() {
     let world = World::new(Layout::Nanobot);
     let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
@@ -86,7 +86,7 @@ async fn a_message_acknowledged_before_anybody_looked_is_still_told() {
 }
 
 #[tokio::test]
-async fn an_overdue_task_is_told_once_to_each_side() {
+async fn an_overdue_task_is_one_event_for_each_side() {
     let world = World::new(Layout::Nanobot);
     let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
     let deadline = Timestamp::now() + Duration::from_millis(300);
@@ -198,16 +198,16 @@ async fn the_doctor_finds_and_mends() {
 }
 
 #[tokio::test]
-async fn the_doctor_tells_of_mail_that_was_refused() {
+async fn the_doctor_reports_refused_mail() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let card = Card { allow_from: amb_core::AllowFrom(vec!["ann".into()]), ..Card::default() };
         let bob = world.agent_with("bob", card).await;
-        let (file, letter) = match layout {
+        let (file, mail) = match layout {
             Layout::Nanobot => ("1745659200_x.msg.json", nanobot_file("x", "bob", json!({}))),
             Layout::Chipset => ("2026-03-05T10-30-00Z-x.json", chipset_file("x", "bob", json!({}))),
         };
-        world.drop_file("bob", file, letter);
+        world.drop_file("bob", file, mail);
         assert_eq!(bob.inbox(true).await.unwrap().unread(), 0);
         for mend in [true, false] {
             let findings = doctor::examine(&world.office(), mend).await.unwrap();
@@ -225,7 +225,7 @@ async fn the_offices_own_files_are_ignored_by_git() {
     ann.send(text("bob", "hi")).await.unwrap();
     let ignore = world.path().join(".amb/.gitignore");
     assert_eq!(fs_err::read_to_string(&ignore).unwrap(), "*\n");
-    // An office of an earlier version has none.
+    // An office of an earlier version has no such file.
     fs_err::remove_file(&ignore).unwrap();
     world.office();
     let git = |words: &[&str]| {
@@ -239,7 +239,7 @@ async fn the_offices_own_files_are_ignored_by_git() {
 }
 
 #[tokio::test]
-async fn everything_is_for_the_owner_alone() {
+async fn all_files_are_private_to_the_owner() {
     use std::os::unix::fs::PermissionsExt;
     for layout in LAYOUTS {
         let world = World::new(layout);

@@ -1,4 +1,4 @@
-//! Links and pipes in the places of the office's own directories and files.
+//! Links and pipes in the place of the office's own directories and files.
 
 use amb_core::transcript::Line;
 use amb_core::{Code, Draft, Mailbox, TaskState};

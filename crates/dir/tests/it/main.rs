@@ -1,4 +1,4 @@
-//! What the office in a directory promises, seen from outside.
+//! Integration tests of the office in a directory.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking, in its helpers too")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 

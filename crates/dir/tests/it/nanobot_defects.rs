@@ -1,4 +1,4 @@
-//! One test for each thing that an earlier mailbox of nanobot's got wrong.
+//! One test for each defect of nanobot's earlier mailbox.
 
 use amb_core::mailbox::{ClaimRequest, HistoryPage};
 use amb_core::{AllowFrom, Card, Code, Draft, Kind, Mailbox, TaskState};
@@ -56,7 +56,7 @@ async fn a_file_that_is_still_being_written_is_waited_for() {
     let world = World::new(Layout::Nanobot);
     let writer = world.agent("writer").await;
     let whole = nanobot_file("coder", "writer", json!({}));
-    // A program that does not rename: half of the file is there.
+    // A program that does not rename: half of the file is written.
     let path = world.inbox("writer").join("1745659200_coder.msg.json");
     fs_err::write(&path, &whole[..whole.len() / 2]).unwrap();
     assert!(writer.claim(all()).await.unwrap().is_empty());
@@ -84,7 +84,7 @@ async fn no_name_leads_out_of_the_directory() {
     }
     let world = World::new(Layout::Nanobot);
     let coder = world.agent("coder").await;
-    // A foreign file that names such a sender is no message: nobody would ever answer to that path.
+    // A foreign file with such a sender is no message.
     world.drop_file("coder", "1745659200_x.msg.json", nanobot_file("../outside", "coder", json!({"type": "task"})));
     assert!(coder.claim(all()).await.unwrap().is_empty());
     assert_eq!(world.files("coder/corrupt").len(), 1);
@@ -95,7 +95,7 @@ async fn no_name_leads_out_of_the_directory() {
 async fn messages_of_one_millisecond_have_different_ids_and_files() {
     let world = World::new(Layout::Nanobot);
     let (coder, _writer) = (world.agent("coder").await, world.agent("writer").await);
-    // Two processes of one agent whose clocks agree to the millisecond take the same plain name.
+    // Two processes of one agent that send in the same millisecond choose the same plain name.
     let twin = world.office().mailbox(name("coder"));
     let mut ids = std::collections::HashSet::new();
     let mut session = None;
@@ -126,7 +126,7 @@ async fn foreign_messages_with_one_id_are_two_messages() {
     assert_ne!(claimed[0].id, claimed[1].id);
     assert_eq!(writer.ack(&[claimed[0].id.clone()]).await.unwrap(), 1);
     assert_eq!(writer.message(&claimed[0].id).await.unwrap().message.text(), "one");
-    // A third after the first was handled: acknowledging the first again does not touch it.
+    // A third message after the first was handled: acknowledging the first again does not affect it.
     world.drop_file("writer", "1745659200_coder_0000000a.msg.json", file("three"));
     assert_eq!(writer.ack(&[claimed[0].id.clone()]).await.unwrap(), 0);
     assert_eq!(writer.ack(&[claimed[1].id.clone()]).await.unwrap(), 1);
@@ -140,7 +140,7 @@ async fn foreign_messages_with_one_id_are_two_messages() {
 async fn a_taken_name_is_never_overwritten() {
     let world = World::new(Layout::Nanobot);
     let (coder, writer) = (world.agent("coder").await, world.agent("writer").await);
-    // Every name that the next second could have is taken by another program.
+    // Another program has taken every name of the next second.
     let now = amb_core::Timestamp::now().as_millisecond();
     for at in now..now + 1_000 {
         world.drop_file(
@@ -177,7 +177,7 @@ async fn stamps_of_ten_thirteen_and_sixteen_digits_are_read_in_order_of_time() {
 }
 
 #[tokio::test]
-async fn a_foreign_task_that_may_not_be_taken_on_is_rejected_and_its_sender_told() {
+async fn a_foreign_task_that_may_not_be_taken_on_is_rejected_and_its_sender_notified() {
     let world = World::new(Layout::Nanobot);
     let coder = world.agent("coder").await;
     let card = Card { allow_from: AllowFrom(vec!["coder".into()]), max_concurrent_tasks: 1, ..Card::default() };
@@ -216,7 +216,7 @@ async fn a_foreign_task_that_may_not_be_taken_on_is_rejected_and_its_sender_told
 }
 
 #[tokio::test]
-async fn a_foreign_message_from_a_sender_that_is_not_heard_is_moved_aside_and_never_shown() {
+async fn a_foreign_message_from_a_sender_not_in_allow_from_is_moved_aside_and_never_shown() {
     let world = World::new(Layout::Nanobot);
     let card = Card { allow_from: AllowFrom(vec!["coder".into()]), ..Card::default() };
     let writer = world.agent_with("writer", card).await;
@@ -274,7 +274,7 @@ async fn an_agent_that_died_is_offline_after_its_timeout() {
 }
 
 #[tokio::test]
-async fn an_unknown_recipient_is_an_error_unless_it_shall_be_made() {
+async fn an_unknown_recipient_is_an_error_unless_its_creation_is_requested() {
     let world = World::new(Layout::Nanobot);
     let coder = world.agent("coder").await;
     world.agent("researcher").await;

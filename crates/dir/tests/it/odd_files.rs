@@ -1,5 +1,5 @@
-//! Pipes, links, sockets, directories and endless files where the office expects a small regular file: an error that says
-//! what to do, never a wait, and nothing behind a link is read.
+//! Pipes, links, sockets, directories and endless files where the office expects a small regular file: an error that
+//! says what to do, never a hang, and no link is followed.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::world::{LAYOUTS, PATIENCE, World, chipset_file, name, nanobot_file, t
 
 const ODD: [&str; 5] = ["pipe", "link", "socket", "directory", "endless"];
 
-/// Something odd at this path. `target` is what a link points to.
+/// Creates something odd at this path. `target` is what a link points to.
 fn put(what: &str, path: &Path, target: &Path) {
     if fs_err::symlink_metadata(path).is_ok() {
         fs_err::remove_file(path).unwrap();
@@ -29,7 +29,7 @@ fn put(what: &str, path: &Path, target: &Path) {
     }
 }
 
-/// What is promised, within a time that only a hang exceeds.
+/// Fails if the future takes longer than only a hang would.
 async fn soon<T>(promised: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, promised).await.expect("it hangs")
 }
@@ -61,17 +61,17 @@ async fn a_registry_that_is_no_small_regular_file_is_refused_and_the_doctor_move
 }
 
 #[tokio::test]
-async fn odd_files_in_a_mailbox_are_no_mail_and_keep_no_mail_back() {
+async fn odd_files_in_a_mailbox_are_no_mail_and_block_no_mail() {
     for layout in LAYOUTS {
         for what in ODD {
             let world = World::new(layout);
             let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
             let elsewhere = world.path().join("elsewhere");
-            let (file, letter) = match layout {
+            let (file, mail) = match layout {
                 Layout::Nanobot => ("1745659200_x.msg.json", nanobot_file("x", "bob", json!({}))),
                 Layout::Chipset => ("2026-03-05T10-30-00Z-x.json", chipset_file("x", "bob", json!({}))),
             };
-            fs_err::write(&elsewhere, &letter).unwrap();
+            fs_err::write(&elsewhere, &mail).unwrap();
             let path = world.inbox("bob").join(file);
             put(what, &path, &elsewhere);
             ann.send(text("bob", "real")).await.unwrap();
@@ -87,7 +87,7 @@ async fn odd_files_in_a_mailbox_are_no_mail_and_keep_no_mail_back() {
 }
 
 #[tokio::test]
-async fn odd_files_among_the_offices_own_are_passed_over_or_an_error_but_never_waited_for() {
+async fn odd_files_among_the_offices_own_are_skipped_or_an_error_but_never_block() {
     const FILES: [&str; 6] = ["card.json", "alive.json", "known.json", "log", "log.lock", "agent.lock"];
     for (what, layout) in ODD.into_iter().zip(LAYOUTS.into_iter().cycle()) {
         let world = World::new(layout);
@@ -100,7 +100,7 @@ async fn odd_files_among_the_offices_own_are_passed_over_or_an_error_but_never_w
             put(what, &path, &world.path().join("elsewhere"));
             let mailbox = world.office().mailbox(name(&bob));
             soon(async {
-                // Whether each succeeds depends on the file; that none waits, on nothing.
+                // Some succeed, depending on the file; none may hang.
                 let _each = (
                     mailbox.inbox(false).await.is_ok(),
                     mailbox.heartbeat().await.is_ok(),
@@ -117,7 +117,7 @@ async fn odd_files_among_the_offices_own_are_passed_over_or_an_error_but_never_w
 }
 
 #[tokio::test]
-async fn a_note_of_the_layout_that_is_a_pipe_is_passed_over() {
+async fn a_layout_file_that_is_a_pipe_is_ignored() {
     let world = World::new(Layout::Nanobot);
     world.agent("ann").await;
     let note = world.path().join(".amb/layout");

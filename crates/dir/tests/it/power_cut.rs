@@ -1,4 +1,4 @@
-//! A kill that takes the notes with it, as a power cut does: the doctor finishes all the same.
+//! A kill that loses the journal too, as a power cut does: the doctor finishes the verbs.
 
 use amb_core::{Draft, Mailbox, TaskState};
 use amb_dir::doctor::examine;
@@ -7,7 +7,7 @@ use crate::agreement::{everybody_agrees, unfinished};
 use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
-/// Kills a verb at each of its steps, removes every note, and lets the doctor mend.
+/// Kills a verb at each of its steps, removes the journal, and lets the doctor mend.
 async fn without_notes(prepare: impl AsyncFn(&World) -> (&'static str, Verb)) {
     for layout in LAYOUTS {
         for step in 1.. {
@@ -39,14 +39,14 @@ async fn a_sent_task_is_in_the_lists_of_both() {
 }
 
 #[tokio::test]
-async fn the_owner_of_a_rejected_task_is_told() {
+async fn the_owner_of_a_rejected_task_is_notified() {
     let deadline = Some(amb_core::Timestamp::now() - std::time::Duration::from_secs(60));
     let draft = Draft { deadline, ..Draft::task(name("bob"), "Late", "too late") };
     without_notes(async |_| ("ann", Verb::Send(Box::new(draft.clone())))).await;
 }
 
 #[tokio::test]
-async fn the_sender_of_a_read_message_is_told() {
+async fn the_sender_of_a_read_message_gets_a_receipt() {
     without_notes(async |world| {
         let ann = world.office().mailbox(name("ann"));
         let mut ids = Vec::new();
@@ -59,7 +59,7 @@ async fn the_sender_of_a_read_message_is_told() {
 }
 
 #[tokio::test]
-async fn a_task_that_has_ended_is_told_and_its_message_waits_no_more() {
+async fn an_ended_task_notifies_its_owner_and_its_message_is_acknowledged() {
     without_notes(async |world| {
         let sent = world.office().mailbox(name("ann")).send(Draft::task(name("bob"), "Work", "do it")).await.unwrap();
         ("bob", Verb::Move { id: sent.task.unwrap().id, state: TaskState::Completed })

@@ -11,7 +11,7 @@ use amb_dir::Layout;
 use crate::child::{Process, Role, counted};
 use crate::world::{World, name, temps};
 
-/// The texts of all messages that were handled, from the files themselves; each must be whole.
+/// Returns the texts of all handled messages, from their files, each of which must parse.
 fn handled_files(world: &World) -> Vec<String> {
     let files = world.files("inbox-agent/processed");
     let read = |file: String| {
@@ -53,14 +53,14 @@ async fn what_was_accepted_before_a_kill_is_delivered_once() {
     let world = World::new(Layout::Nanobot);
     world.agent("inbox-agent").await;
     let (mut sent, mut handled) = (Vec::new(), Vec::new());
-    // Two kills a round; the moment is different each time, counted in receipts so that it falls within the work.
+    // Two kills per round, each after a different number of results, so that it falls within the work.
     for round in 0..50 {
         let mut sender = Process::start(world.path(), world.layout, Role::Send { who: round % 3, count: 1_000 });
         let mut consumer = Process::start(world.path(), world.layout, Role::Consume);
         for _ in 0..1 + round % 7 {
             sent.extend(sender.hear("sent"));
         }
-        // While the sender lives there is always something to handle.
+        // While the sender runs there is always mail to handle.
         if round % 4 != 0 {
             handled.extend(consumer.hear("handled"));
         }
@@ -84,7 +84,7 @@ async fn what_was_accepted_before_a_kill_is_delivered_once() {
     }
     assert!(counted(handled).values().all(|count| *count == 1), "handled once");
 
-    // What the killed left behind is found and mended.
+    // The doctor mends what the killed processes left.
     for temp in temps(world.path()) {
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(120);
         fs_err::OpenOptions::new().write(true).open(temp).unwrap().set_modified(old).unwrap();
@@ -95,7 +95,7 @@ async fn what_was_accepted_before_a_kill_is_delivered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_registry_parses_at_every_read_while_four_processes_give_signs_of_life() {
+async fn the_registry_parses_at_every_read_while_four_processes_send_heartbeats() {
     let world = World::new(Layout::Nanobot);
     let watcher = world.agent("watcher").await;
     let done = AtomicBool::new(false);

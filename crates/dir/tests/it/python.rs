@@ -1,4 +1,4 @@
-//! Programs in Python that follow the two descriptions, and nothing else, share mailboxes with us.
+//! Programs in Python that follow only the two descriptions share mailboxes with this office.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use amb_dir::Layout;
 
 use crate::world::{World, name, text};
 
-/// nanobot's side: a registry, an inbox of files, handled ones moved.
+/// nanobot: a registry, an inbox of files, handled ones moved.
 const NANOBOT: &str = r#"
 import json, os, pathlib, sys, time
 from datetime import datetime, timezone
@@ -52,7 +52,7 @@ def who():
 {"register": register, "send": send, "poll": poll, "who": who}[verb](*rest)
 "#;
 
-/// The chipset's side: one file a message, marked in place.
+/// The chipset: one file per message, marked in place.
 const CHIPSET: &str = r#"
 import json, os, pathlib, sys
 from datetime import datetime, timezone
@@ -85,7 +85,7 @@ def check():
 {"send": send, "check": check}[verb](*rest)
 "#;
 
-/// Runs a program; none where there is no Python.
+/// Runs a program; `None` without Python.
 fn python(program: &str, root: &Path, words: &[&str]) -> Option<Vec<serde_json::Value>> {
     let output = match Command::new("python3").arg("-c").arg(program).arg(root).args(words).output() {
         Ok(output) => output,
@@ -139,7 +139,7 @@ async fn nanobot_in_python_and_we_write_to_each_other() {
     let states: Vec<_> =
         heard.iter().map(|message| (message[1].clone(), message[5]["state"].clone(), message[2].clone())).collect();
     assert_eq!(states, [("task_update".into(), "completed".into(), "walked".into())]);
-    // Another heartbeat of theirs rewrites the registry without a lock; we are still in it after ours.
+    // Their next heartbeat rewrites the registry without a lock; after ours we are still in it.
     run(&["register", "snake"]);
     crab.leave().await.unwrap();
     assert_eq!(run(&["who", "snake"])[0], serde_json::json!({"snake": "idle", "crab": "offline"}));

@@ -1,4 +1,4 @@
-//! Two processes at one mailbox at the same time, and clocks that go back.
+//! Concurrent processes on one mailbox, and clocks that are set back.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use amb_core::{Draft, Mailbox, TaskState, Timestamp};
 use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
-use crate::agreement::{everybody_agrees, letters, told, unfinished};
+use crate::agreement::{everybody_agrees, mail_files, told, unfinished};
 use crate::verb::{Ended, Paused, Verb, run};
 use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text};
 
@@ -33,7 +33,7 @@ async fn of_two_acknowledgements_at_once_one_counts_and_one_receipt_is_sent() {
     }
 }
 
-/// Bob acknowledges in a process that is killed right after the mark, while another one has begun to and marks nothing.
+/// Bob acknowledges in a process that is killed right after the mark, while another one has started and marks nothing.
 #[tokio::test]
 async fn a_receipt_of_a_killed_acknowledgement_is_not_lost_to_a_live_one_that_marks_nothing() {
     for layout in LAYOUTS {
@@ -48,11 +48,11 @@ async fn a_receipt_of_a_killed_acknowledgement_is_not_lost_to_a_live_one_that_ma
         for step in 1.. {
             let (world, ack) = prepare().await;
             let Some(slow) = Paused::at(step, world.path(), layout, "bob", &ack) else { break };
-            // Before its note it has no part in it; behind the mark it is the one that counts.
+            // Before its journal entry it has no part; after the mark it is the one that counts.
             if unfinished(&world).is_empty() {
                 continue;
             }
-            let is_read = || letters(&world, "bob")[0].read;
+            let is_read = || mail_files(&world, "bob")[0].read;
             let killed = (1..).find(|kill| {
                 let ended = run(world.path(), layout, "bob", &ack, Some(*kill));
                 ended != Ended::Killed || is_read()
@@ -69,7 +69,7 @@ async fn a_receipt_of_a_killed_acknowledgement_is_not_lost_to_a_live_one_that_ma
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_slow_look_beside_a_quick_consumer_enters_no_message_twice() {
+async fn a_slow_ingest_beside_a_quick_consumer_logs_no_message_twice() {
     for layout in LAYOUTS {
         let world = World::in_memory(layout);
         let ann = world.agent("ann").await;
@@ -170,7 +170,7 @@ async fn mail_stays_in_order_when_the_clock_is_set_back() {
         let world = World::in_memory(layout);
         let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
         let first = ann.send(text("bob", "0")).await.unwrap();
-        // What a process would have left that sent before the clock was set back by an hour.
+        // As left by a process that sent before the clock was set back by an hour.
         let ahead = Timestamp::now() + Duration::from_secs(3_600);
         fs_err::write(world.path().join(".amb/clock"), format!("{:020}\n", ahead.as_microsecond())).unwrap();
         for n in 1..4 {
@@ -190,7 +190,7 @@ async fn mail_stays_in_order_when_the_clock_is_set_back() {
         let history = bob.read(&first.session_id, HistoryPage::newest(10).unwrap()).await.unwrap();
         let mail: Vec<_> = history.messages.iter().rev().map(|message| message.content.clone()).collect();
         assert_eq!(mail[..4], ["0", "1", "2", "3"], "{layout}");
-        // A clock that was wrong by years is not followed.
+        // A timestamp that is years ahead is ignored.
         let wrong = Timestamp::now() + Duration::from_secs(3 * 365 * 86_400);
         fs_err::write(world.path().join(".amb/clock"), format!("{:020}\n", wrong.as_microsecond())).unwrap();
         let sent = world.office().mailbox(name("ann")).send(text("bob", "now")).await.unwrap();
@@ -235,9 +235,9 @@ async fn a_keyed_message_that_its_reader_removed_is_not_sent_again() {
             let claimed = bob.claim(all()).await.unwrap();
             if !claimed.is_empty() {
                 first.get_or_insert(step);
-                // As a program does that keeps nothing.
-                for letter in world.files(if layout == Layout::Nanobot { "bob/inbox" } else { "bob" }) {
-                    fs_err::remove_file(world.inbox("bob").join(letter)).unwrap();
+                // As a program that deletes what it has read.
+                for mail in world.files(if layout == Layout::Nanobot { "bob/inbox" } else { "bob" }) {
+                    fs_err::remove_file(world.inbox("bob").join(mail)).unwrap();
                 }
                 let Ended::Answered(sent) = run(world.path(), layout, "ann", &send, None) else { panic!("{layout}") };
                 assert_eq!(sent["message_id"], json!(claimed[0].id), "{layout}: {step}");
@@ -261,7 +261,7 @@ async fn the_first_message_in_a_directory_keeps_its_place_when_the_clock_is_set_
 }
 
 #[tokio::test]
-async fn a_watch_on_a_name_that_nobody_has_makes_nothing_and_hears_its_first_mail() {
+async fn watching_an_unknown_name_creates_nothing_and_sees_its_first_mail() {
     for layout in LAYOUTS {
         let world = World::in_memory(layout);
         let ann = world.agent("ann").await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::child::{Process, Role};
 use crate::world::{LAYOUTS, World, name, until};
 
-/// nanobot's registry as its description has it: no lock, whole file, rename. `beat` changes only an entry that is there.
+/// nanobot's registry as described: no lock, whole file, rename. `beat` changes only an existing entry.
 const NANOBOT: &str = r#"
 import json, os, pathlib, sys, time
 from datetime import datetime, timezone
@@ -47,7 +47,7 @@ elif verb == "beat":
 print("done")
 "#;
 
-/// A program in Python; none where there is no Python.
+/// Starts a program in Python; `None` without Python.
 fn python(root: &Path, words: &[&str]) -> Option<Child> {
     let mut command = Command::new("python3");
     command.arg("-c").arg(NANOBOT).arg(root).args(words).stdout(Stdio::piped());
@@ -78,7 +78,7 @@ fn card(registered: Timestamp) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_are_folded_in_while_another_program_keeps_rewriting_the_registry() {
+async fn heartbeats_are_merged_while_another_program_keeps_rewriting_the_registry() {
     let world = World::new(Layout::Nanobot);
     let (ann, _dead) = (world.agent("ann").await, world.agent("dead").await);
     let old = SystemTime::now() - Duration::from_secs(31);
@@ -149,7 +149,7 @@ async fn no_name_is_lost_when_another_program_registers_two_hundred_beside_ours(
 }
 
 #[tokio::test]
-async fn a_card_that_fell_out_comes_back_and_one_that_was_removed_stays_out() {
+async fn a_card_that_was_overwritten_is_restored_and_a_removed_one_is_not() {
     let world = World::new(Layout::Nanobot);
     let ann = world.agent("ann").await;
     let now = Timestamp::now();
@@ -157,7 +157,7 @@ async fn a_card_that_fell_out_comes_back_and_one_that_was_removed_stays_out() {
     registry["young"] = card(now);
     registry["old"] = card(now - Duration::from_secs(3_600));
     write(&world, &registry);
-    // A goodbye and a hello bring the registry up to date at once.
+    // Leaving and coming back updates the registry at once.
     let sign_of_life = async || {
         ann.leave().await.unwrap();
         ann.heartbeat().await.unwrap();
@@ -170,7 +170,7 @@ async fn a_card_that_fell_out_comes_back_and_one_that_was_removed_stays_out() {
     let names: Vec<_> = registry.as_object().unwrap().keys().cloned().collect();
     assert_eq!(names, ["ann", "snake", "young"], "ours, the one that was there, and the one that was overwritten");
     assert_eq!(registry["young"], young);
-    // A file that was torn lost everybody; those that were seen come back.
+    // A truncated file lost all entries; those that were seen are restored.
     fs_err::write(path(&world), "{\"sna").unwrap();
     sign_of_life().await;
     let names: Vec<_> = read(&world).as_object().unwrap().keys().cloned().collect();
@@ -184,7 +184,7 @@ async fn four_programs_in_python_and_four_of_ours_share_a_registry_and_nobody_is
     for n in 0..4 {
         let Some(python) = python(world.path(), &["register", &format!("snake{n}"), "1"]) else { return };
         ended(python);
-        // Seen by one of ours, as by any that runs beside them.
+        // Seen by one of our updates.
         keeper.leave().await.unwrap();
     }
     let done = AtomicBool::new(false);
@@ -224,7 +224,7 @@ async fn four_programs_in_python_and_four_of_ours_share_a_registry_and_nobody_is
 async fn a_heartbeat_from_before_the_clock_was_set_back_does_not_freeze_the_registry() {
     let world = World::in_memory(Layout::Nanobot);
     let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
-    // As processes left it whose clock was an hour ahead.
+    // As left by processes whose clock was an hour ahead.
     let ahead = Timestamp::now() + Duration::from_secs(3_600);
     let path = world.path().join("_registry.json");
     let mut registry: Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
@@ -242,13 +242,13 @@ async fn a_heartbeat_from_before_the_clock_was_set_back_does_not_freeze_the_regi
     let heard: Timestamp = registry["bob"]["last_heartbeat"].as_str().unwrap().parse().unwrap();
     assert!(heard < ahead - Duration::from_secs(1_800), "{registry}");
     assert_eq!(registry["bob"]["status"], "idle");
-    // Ann gave no sign of life since: nobody knows that she is there.
+    // Ann has sent no heartbeat since, so she is offline.
     let agents = ann.agents().await.unwrap();
     let status = |agent: &str| agents.iter().find(|entry| entry.name == name(agent)).unwrap().presence.status;
     assert_eq!((status("ann"), status("bob")), (amb_core::Status::Offline, amb_core::Status::Idle));
 }
 
-/// A name is its characters, as that of a file is; whoever writes it with others is told, and mail goes into no second mailbox.
+/// A name is its exact characters, as for a file; a look-alike is an error, and no second mailbox is created.
 #[tokio::test]
 async fn a_name_in_other_characters_that_look_the_same_is_nobody_else() {
     let (composed, decomposed) = ("Zo\u{eb} Bot", "Zoe\u{308} Bot");

@@ -1,4 +1,4 @@
-//! The verbs of a transcript.
+//! Transcripts: append, recent, follow.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{Code, OfficeError};
 use amb_dir::transcript::{AppendOutcome, Follow, HistorySource, TranscriptStore};
+use serde_json::json;
 
 pub(crate) fn key(text: &str) -> TranscriptKey {
     text.parse().unwrap()
@@ -44,7 +45,7 @@ async fn next(follow: &mut Follow) -> String {
 }
 
 #[tokio::test]
-async fn what_was_appended_is_answered_in_the_order_of_time_and_each_message_once() {
+async fn recent_lines_are_ordered_by_time_with_each_message_once() {
     let (_dir, store) = store();
     let chat = key("feishu:oc_1");
     assert!(store.recent(&chat, 20).await.unwrap().is_empty());
@@ -59,12 +60,12 @@ async fn what_was_appended_is_answered_in_the_order_of_time_and_each_message_onc
     assert_eq!(contents(store.recent(&chat, 20).await.unwrap()), ["one", "two", "three"]);
     assert_eq!(contents(store.recent(&chat, 2).await.unwrap()), ["two", "three"]);
     assert!(store.recent(&chat, 0).await.unwrap().is_empty());
-    let shape = serde_json::to_value(store.get_recent(&chat, 1).await.unwrap()).unwrap();
-    assert_eq!(shape, serde_json::json!([{"role": "user", "content": "three", "sender": "ann"}]));
+    let last = store.recent(&chat, 1).await.unwrap().remove(0);
+    assert_eq!((last.role.as_str(), last.content.as_str(), last.sender.as_str()), ("user", "three", "ann"));
 }
 
 #[tokio::test]
-async fn a_line_without_a_time_gets_the_present_one() {
+async fn a_line_without_a_time_gets_the_current_one() {
     let (_dir, store) = store();
     store.append(&key("c:1"), said("now")).await.unwrap();
     let line = store.recent(&key("c:1"), 1).await.unwrap().remove(0);
@@ -141,7 +142,7 @@ async fn a_link_in_the_root_is_not_followed() {
 }
 
 #[tokio::test]
-async fn files_are_for_their_owner_alone() {
+async fn files_are_private_to_their_owner() {
     let (dir, store) = store();
     store.append(&key("c:1"), said("x")).await.unwrap();
     let mode = |path: &str| fs_err::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
@@ -152,7 +153,7 @@ async fn files_are_for_their_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_torn_line_spoils_nothing_before_or_behind_it() {
+async fn a_torn_line_does_not_damage_others() {
     let (dir, store) = store();
     let chat = key("c:1");
     let file = dir.path().join("transcripts/c_1.jsonl");
@@ -269,7 +270,7 @@ async fn a_follower_gets_a_burst_longer_than_its_channel_in_order() {
 }
 
 #[tokio::test]
-async fn a_follower_of_a_key_without_a_file_never_sees_the_lines_of_its_namesake() {
+async fn a_follower_of_a_key_without_a_file_never_sees_lines_of_a_colliding_key() {
     let (_dir, store) = store();
     let mut follow = store.follow(&key("a_b")).await.unwrap();
     store.append(&key("a:b"), said("not for you")).await.unwrap();
@@ -290,7 +291,7 @@ impl HistorySource for Fallback {
 }
 
 #[tokio::test]
-async fn the_fallback_is_asked_only_when_nothing_was_written() {
+async fn the_fallback_is_used_only_when_the_transcript_is_empty() {
     let (_dir, store) = store();
     let chat = key("feishu:oc_1");
     let source = Fallback(Ok(vec![said("from the service")]));
@@ -336,14 +337,16 @@ async fn python_after_the_seed_reads_ours_and_we_read_its() {
     let root = dir.path().join("transcripts");
     for how in ["ascii", "utf8"] {
         let chat = key(&format!("feishu:oc_{how}"));
-        // The last characters end a line for Python's splitlines, so they must not stand bare in the file.
+        // The last characters end a line for Python's splitlines, so they must be escaped in the file.
         let ours = said("答 from Rust\n\u{2028}\u{2029}\u{85}");
         let ours = Line { role: "assistant".into(), sender: "agent_a".into(), ..ours };
         store.append(&chat, ours).await.unwrap();
         let theirs = python(&root, chat.as_str(), how);
-        let ours = serde_json::to_value(store.get_recent(&chat, 20).await.unwrap()).unwrap();
-        assert_eq!(ours, theirs);
-        assert_eq!(ours.as_array().unwrap().len(), 2);
+        let lines = store.recent(&chat, 20).await.unwrap().into_iter();
+        let shape = |line: Line| json!({"role": line.role, "content": line.content, "sender": line.sender});
+        let ours: Vec<_> = lines.map(shape).collect();
+        assert_eq!(json!(ours), theirs);
+        assert_eq!(ours.len(), 2);
         assert_eq!(ours[1]["content"], "说 😀 \"quoted\"\n<b>");
     }
 }

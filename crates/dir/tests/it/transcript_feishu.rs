@@ -1,4 +1,4 @@
-//! The Feishu source of history against a stand-in of the service that answers as its reference says.
+//! The Feishu history against a fake server that follows the public reference.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::transcript::{contents, key};
 
-/// The service: its messages, the token it takes now, and answers to give before it does its work.
+/// The fake server: its messages, the current token, and responses to give first.
 #[derive(Default)]
 struct Service {
     /// Its address.
@@ -88,7 +88,7 @@ fn message(n: usize, sender_type: &str, msg_type: &str, content: Value) -> Value
     })
 }
 
-/// Starts the stand-in; the source that asks it.
+/// Starts the fake server, and returns a history that uses it.
 async fn service(count: usize) -> (Shared, FeishuHistory) {
     let messages_there = (0..count).map(|n| message(n, "user", "text", json!({"text": n.to_string()}))).collect();
     let shared: Shared =
@@ -105,7 +105,7 @@ async fn service(count: usize) -> (Shared, FeishuHistory) {
 }
 
 fn source(base: &str, secret: &str) -> FeishuHistory {
-    // The client wants a provider of cryptography even where it speaks plain HTTP; a second installation is refused.
+    // The client needs a crypto provider even for plain HTTP; a second installation fails.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let app = FeishuApp { app_id: "cli_1".into(), app_secret: secret.into() };
     let policy = RetryPolicy { tries: 4, first_wait: Duration::from_millis(5), total_wait: Duration::from_secs(5) };
@@ -163,7 +163,7 @@ async fn people_are_users_apps_are_assistants_and_what_has_no_text_is_named() {
 async fn a_refused_token_is_replaced_and_an_old_one_is_not_shown() {
     let (service, history) = service(2).await;
     history.recent(&key("feishu:oc_1"), 1).await.unwrap();
-    // The service has given this app another token meanwhile and takes only that one or a newer.
+    // The service has issued another token meanwhile and accepts only that one or a newer one.
     service.lock().unwrap().tokens += 5;
     assert_eq!(history.recent(&key("feishu:oc_1"), 2).await.unwrap().len(), 2);
     service.lock().unwrap().expire = 0;
@@ -185,7 +185,7 @@ async fn a_token_that_is_refused_again_is_an_error_and_not_a_loop() {
 }
 
 #[tokio::test]
-async fn a_busy_service_is_asked_again_after_the_wait_it_names() {
+async fn a_busy_service_is_retried_after_the_requested_wait() {
     let (service, history) = service(2).await;
     let limit = json!({"code": 99991400, "msg": "request trigger frequency limit"});
     service.lock().unwrap().first = vec![
@@ -197,7 +197,7 @@ async fn a_busy_service_is_asked_again_after_the_wait_it_names() {
 }
 
 #[tokio::test]
-async fn a_service_that_stays_busy_is_an_error_that_says_when_to_come_back() {
+async fn a_service_that_stays_busy_is_an_error_with_retry_after() {
     let (service, history) = service(2).await;
     let limit = json!({"code": 99991400, "msg": "request trigger frequency limit"});
     service.lock().unwrap().first = vec![(StatusCode::TOO_MANY_REQUESTS, Some("0"), limit.clone()); 9];
@@ -229,7 +229,7 @@ async fn failures_say_what_is_wrong_and_never_show_the_secret() {
 }
 
 #[tokio::test]
-async fn a_transcript_with_nothing_in_it_is_answered_from_the_service() {
+async fn an_empty_transcript_falls_back_to_the_service() {
     let (_service, history) = service(3).await;
     let root = tempfile::tempdir().unwrap();
     let store = TranscriptStore::open(root.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Many processes on one transcript. The test binary starts itself again as the other processes.
+//! Many processes on one transcript. The test binary starts itself as the other processes.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -33,7 +33,7 @@ fn spawn(mut command: Command, root: &Path, chat: &str, who: usize, count: usize
         .unwrap()
 }
 
-/// The other process: appends from four tasks and says of each line whether it was answered. Does nothing when run as a test.
+/// The other process: appends from four tasks and prints each line that was written. Does nothing when run as a test.
 #[tokio::test]
 async fn an_appending_process() {
     let Ok(root) = std::env::var(ROOT) else { return };
@@ -61,13 +61,13 @@ async fn an_appending_process() {
     }
 }
 
-/// What the process said was answered, until it ended.
+/// Returns the lines that the process reported as written.
 fn answered(child: &mut Child) -> Vec<String> {
     let out = BufReader::new(child.stdout.take().unwrap());
     out.lines().map_while(Result::ok).filter_map(|line| line.strip_prefix("answered ").map(str::to_owned)).collect()
 }
 
-/// Every line of the file parses; answers their ids.
+/// Checks that every line of the file parses, and returns the ids.
 fn ids_in(file: &Path) -> Vec<String> {
     let text = fs_err::read_to_string(file).unwrap();
     let id = |line: &str| {
@@ -89,13 +89,13 @@ fn eight_processes_append_at_once_and_no_line_is_torn_or_lost() {
 }
 
 #[test]
-fn an_append_that_was_answered_before_the_kill_is_there_after_it() {
+fn an_append_that_returned_before_a_kill_survives_it() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("feishu_oc_9.jsonl");
     let mut promised = Vec::new();
     for round in 0..10_usize {
         let mut children: Vec<_> = (0..2).map(|n| start(root.path(), "feishu:oc_9", round * 2 + n, 100_000)).collect();
-        // Each is killed at a moment of its own, after it has answered something.
+        // Each is killed at another time, after it has written something.
         for (n, child) in children.iter_mut().enumerate() {
             let mut out = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let mut said = out.by_ref().filter_map(|line| line.strip_prefix("answered ").map(str::to_owned));
@@ -133,10 +133,10 @@ fn processes_that_race_for_one_name_with_different_keys_do_not_mix() {
 }
 
 #[test]
-fn a_line_refused_for_want_of_room_is_not_there_and_those_answered_are() {
+fn a_line_refused_on_a_full_disk_is_absent_and_acknowledged_ones_are_present() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("full.jsonl");
-    // A process that may not make files larger than this fails in the middle of a write, as on a full disk.
+    // A limit on file size makes a write fail in the middle, as on a full disk.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 101; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
     let mut child = spawn(limited, root.path(), "full", 0, 600);

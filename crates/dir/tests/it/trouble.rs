@@ -143,7 +143,7 @@ async fn a_file_in_the_place_of_a_directory_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_registry_that_was_spoilt_is_rebuilt_and_keeps_what_it_does_not_understand() {
+async fn a_corrupt_registry_is_rebuilt_and_keeps_unknown_fields() {
     let world = World::new(amb_dir::Layout::Nanobot);
     let ann = world.agent("ann").await;
     let path = world.path().join("_registry.json");
@@ -171,7 +171,7 @@ async fn a_registry_that_was_spoilt_is_rebuilt_and_keeps_what_it_does_not_unders
 
 /// An owner whose mailbox cannot be written to.
 #[tokio::test]
-async fn one_owners_broken_mailbox_hides_nobody_elses_tasks_and_the_answer_to_a_move_is_true() {
+async fn one_owners_broken_mailbox_does_not_hide_other_tasks_or_fail_a_move() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (ann, cat) = (world.agent("ann").await, world.agent("cat").await);

@@ -1,4 +1,4 @@
-//! One verb of one agent in a process of its own, which can be told to die at a certain step.
+//! Runs one verb in a process of its own, which can be killed at a given step.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -29,17 +29,17 @@ pub(crate) enum Verb {
         state: TaskState,
     },
     Ack(Vec<MessageId>),
-    /// Takes everything and acknowledges one after the other, as `watch --ack` does.
+    /// Claims everything and acknowledges one by one, as `watch --ack` does.
     Take,
     Inbox,
     Read(SessionId),
     Tasks,
     Events,
     Archive,
-    /// However new it is.
+    /// Whatever its age.
     ArchiveAll,
     Mend,
-    /// A line of ann's in a transcript.
+    /// Appends a line of ann to a transcript.
     Append(String, String),
     Carry(Box<Message>, u32, bool),
     Refuse(MessageId),
@@ -53,7 +53,7 @@ struct Order {
     verb: Verb,
 }
 
-/// How it ended.
+/// How the process ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Ended {
     Killed,
@@ -61,7 +61,7 @@ pub(crate) enum Ended {
     Refused(Code),
 }
 
-/// Prepares a process that does this.
+/// Returns the command of the process.
 pub(crate) fn command(root: &Path, layout: Layout, agent: &str, verb: &Verb) -> Command {
     let (layout, agent) = (layout.to_string(), agent.to_owned());
     let order = Order { root: root.to_owned(), layout, agent, verb: verb.clone() };
@@ -75,7 +75,7 @@ pub(crate) fn command(root: &Path, layout: Layout, agent: &str, verb: &Verb) -> 
     command
 }
 
-/// Runs it to its end, or until this step.
+/// Runs the process to its end, or until this step.
 pub(crate) fn run(root: &Path, layout: Layout, agent: &str, verb: &Verb, stop_at: Option<u64>) -> Ended {
     let mut command = command(root, layout, agent, verb);
     if let Some(step) = stop_at {
@@ -84,17 +84,17 @@ pub(crate) fn run(root: &Path, layout: Layout, agent: &str, verb: &Verb, stop_at
     ended(&command.output().unwrap())
 }
 
-/// A process that waits before a step. Killed when dropped.
+/// A process that is paused before a step. Killed when dropped.
 pub(crate) struct Paused(Child);
 
 impl Paused {
-    /// Starts it and returns once it waits before this step; nothing if it came to its end before.
+    /// Starts it and returns once it is paused before this step; `None` if it ended before.
     pub(crate) fn at(step: u64, root: &Path, layout: Layout, agent: &str, verb: &Verb) -> Option<Self> {
         let mut command = command(root, layout, agent, verb);
         command.env(PAUSE_AT, step.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let out = child.stdout.as_mut().unwrap();
-        // One byte at a time, so that nothing behind the line is read here.
+        // One byte at a time, so that nothing after the line is consumed.
         let mut said = BufReader::with_capacity(1, out).lines().map_while(Result::ok);
         if said.any(|line| line == "paused") {
             return Some(Self(child));
@@ -103,7 +103,7 @@ impl Paused {
         None
     }
 
-    /// Lets it go on to its end.
+    /// Resumes it and waits for its end.
     pub(crate) fn resume(mut self) -> Ended {
         drop(self.0.stdin.take());
         let mut stdout = Vec::new();
@@ -115,13 +115,13 @@ impl Paused {
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ended = self.0.kill();
         let _ended = self.0.wait();
     }
 }
 
-/// What a process said before it ended.
+/// What a process printed before it ended.
 pub(crate) fn ended(output: &std::process::Output) -> Ended {
     let said = String::from_utf8_lossy(&output.stdout);
     if let Some(answer) = said.lines().find_map(|line| line.strip_prefix("answered ")) {

@@ -1,4 +1,4 @@
-//! A directory with agents in it, and what other programs would put there.
+//! A directory with agents, and files as other programs write them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 pub(crate) const LAYOUTS: [Layout; 2] = [Layout::Nanobot, Layout::Chipset];
 
-/// How long a test waits for something that must come.
+/// How long a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
@@ -22,7 +22,7 @@ impl World {
         Self { root: TempDir::new().unwrap(), layout }
     }
 
-    /// In memory where there is such a file system: for what is about steps and not about the disk.
+    /// In memory where possible: for tests of steps, not of the disk.
     pub(crate) fn in_memory(layout: Layout) -> Self {
         let root = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         Self { root, layout }
@@ -32,7 +32,7 @@ impl World {
         self.root.path()
     }
 
-    /// An office of its own, as another process would have.
+    /// Opens another office, as another process would.
     pub(crate) fn office(&self) -> DirOffice {
         open(self.path(), self.layout)
     }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The names of all files that lie in a directory, hidden ones too.
+    /// Returns the names of all files in a directory, hidden ones too.
     pub(crate) fn files(&self, under: &str) -> Vec<String> {
         let Ok(entries) = fs_err::read_dir(self.path().join(under)) else { return Vec::new() };
         let mut names: Vec<_> = entries
@@ -67,7 +67,7 @@ impl World {
         names
     }
 
-    /// A file that another program puts into a mailbox.
+    /// Writes a file into a mailbox, as another program would.
     pub(crate) fn drop_file(&self, agent: &str, file: &str, text: impl AsRef<[u8]>) {
         fs_err::create_dir_all(self.inbox(agent)).unwrap();
         let temp = self.inbox(agent).join(format!(".{file}.tmp"));
@@ -88,7 +88,7 @@ pub(crate) fn text(to: &str, text: &str) -> Draft {
     Draft::text(name(to), "Plan", text)
 }
 
-/// Every temporary file under a directory.
+/// Returns every temporary file under a directory.
 pub(crate) fn temps(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -114,7 +114,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A nanobot message as another program writes it, with these fields in place of the usual ones.
+/// A nanobot message as another program writes it, with these fields overridden.
 pub(crate) fn nanobot_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
     let mut value = serde_json::json!({
         "id": "msg_1745659200_x", "from": from, "to": to, "timestamp": "2026-04-26T10:00:00Z", "type": "message",

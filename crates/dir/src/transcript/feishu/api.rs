@@ -8,9 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::FeishuApp;
-use super::retry::{Retries, RetryPolicy, RetryReason, requested_wait};
-use super::token::TokenCell;
+use super::FeishuHistory;
+use super::retry::{Retries, rate_limited, requested_wait};
 
 /// Timeout of one request, including its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,16 +19,6 @@ const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 const RATE_LIMITED: [i64; 2] = [99_991_400, 230_020];
 /// Codes for missing, invalid or expired tokens of every kind.
 const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668, 99_991_671, 99_991_677];
-
-/// The requests of one app.
-#[derive(Debug)]
-pub(super) struct FeishuApi {
-    http: reqwest::Client,
-    base: String,
-    app: FeishuApp,
-    token: TokenCell,
-    pub(super) policy: RetryPolicy,
-}
 
 /// A page of the message list.
 #[derive(Debug, Default, Deserialize)]
@@ -102,12 +91,7 @@ enum FeishuResponse {
     TokenRefused,
 }
 
-impl FeishuApi {
-    pub(super) fn new(http: reqwest::Client, base_url: &str, app: FeishuApp) -> Self {
-        let base = base_url.trim_end_matches('/').to_owned();
-        Self { http, base, app, token: TokenCell::default(), policy: RetryPolicy::default() }
-    }
-
+impl FeishuHistory {
     /// Returns one page of a chat's messages, newest first.
     pub(super) async fn messages(
         &self,
@@ -159,18 +143,17 @@ impl FeishuApi {
         loop {
             let (status, wait, bytes) = match exchange(request()).await {
                 Ok(response) => response,
-                Err(error) => {
-                    retries.wait(None, RetryReason::Failed(error)).await?;
+                Err(cause) => {
+                    retries.wait(None, unreachable(cause)).await?;
                     continue;
                 }
             };
-            let body: Option<FeishuStatus> = serde_json::from_slice(&bytes).ok();
-            match body {
-                _ if status == StatusCode::TOO_MANY_REQUESTS => retries.wait(wait, RetryReason::RateLimited).await?,
-                Some(body) if RATE_LIMITED.contains(&body.code) => retries.wait(wait, RetryReason::RateLimited).await?,
+            match serde_json::from_slice::<FeishuStatus>(&bytes).ok() {
+                _ if status == StatusCode::TOO_MANY_REQUESTS => retries.wait(wait, rate_limited()).await?,
+                Some(body) if RATE_LIMITED.contains(&body.code) => retries.wait(wait, rate_limited()).await?,
                 Some(body) if TOKEN_REFUSED.contains(&body.code) => return Ok(FeishuResponse::TokenRefused),
                 _ if status.is_server_error() => {
-                    retries.wait(wait, RetryReason::Failed(format!("Feishu answered {status}").into())).await?;
+                    retries.wait(wait, unreachable(format!("Feishu answered {status}").into())).await?;
                 }
                 Some(FeishuStatus { code: 0, .. }) if status.is_success() => return Ok(FeishuResponse::Good(bytes)),
                 Some(body) => return Err(refused(status, &body)),
@@ -209,6 +192,10 @@ fn refused(status: StatusCode, body: &FeishuStatus) -> OfficeError {
     // Their message, shortened: it names the missing right or the bad id.
     let said: String = body.msg.chars().filter(|c| !c.is_control()).take(200).collect();
     OfficeError::new(code, format!("Feishu refuses with code {}: {said}", body.code))
+}
+
+fn unreachable(cause: Failed) -> OfficeError {
+    OfficeError::unavailable("Feishu cannot be reached or fails; try again later").caused_by(cause)
 }
 
 fn not_feishu(cause: String) -> OfficeError {

@@ -37,11 +37,12 @@ impl Retries {
         Self { policy, backoff, tries: 1, waited: Duration::ZERO }
     }
 
-    /// Waits before the next attempt; an error if the policy allows none.
-    pub(super) async fn wait(&mut self, requested: Option<Duration>, why: RetryReason) -> Result<(), OfficeError> {
+    /// Waits before the next attempt. If the policy allows none, returns the error, with the wait if that is a rate
+    /// limit.
+    pub(super) async fn wait(&mut self, requested: Option<Duration>, error: OfficeError) -> Result<(), OfficeError> {
         let wait = requested.unwrap_or_else(|| self.backoff.pause());
         if self.tries >= self.policy.tries || self.waited.saturating_add(wait) > self.policy.total_wait {
-            return Err(why.into_error(wait));
+            return Err(if error.code() == Code::TooManyRequests { error.retry_after(wait) } else { error });
         }
         self.tries += 1;
         self.waited += wait;
@@ -50,27 +51,8 @@ impl Retries {
     }
 }
 
-/// Why a request is retried.
-#[derive(Debug)]
-pub(super) enum RetryReason {
-    /// The rate limit is exceeded.
-    RateLimited,
-    /// The service or the connection failed.
-    Failed(Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl RetryReason {
-    fn into_error(self, wait: Duration) -> OfficeError {
-        match self {
-            RetryReason::RateLimited => {
-                OfficeError::new(Code::TooManyRequests, "Feishu limits how often it is asked; try again later")
-                    .retry_after(wait)
-            }
-            RetryReason::Failed(cause) => {
-                OfficeError::unavailable("Feishu cannot be reached or fails; try again later").caused_by(cause)
-            }
-        }
-    }
+pub(super) fn rate_limited() -> OfficeError {
+    OfficeError::new(Code::TooManyRequests, "Feishu limits how often it is asked; try again later")
 }
 
 /// Returns the wait that the service requests: the longer of its own header and the standard one, in seconds.
@@ -101,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn a_wait_beyond_the_policy_is_an_error_with_retry_after() {
         let mut retries = Retries::new(RetryPolicy::default());
-        let error = retries.wait(Some(Duration::from_secs(3_600)), RetryReason::RateLimited).await.unwrap_err();
+        let error = retries.wait(Some(Duration::from_secs(3_600)), rate_limited()).await.unwrap_err();
         assert_eq!((error.code(), error.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3_600))));
     }
 }

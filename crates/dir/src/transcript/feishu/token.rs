@@ -25,8 +25,8 @@ impl fmt::Debug for TokenCell {
 }
 
 impl TokenCell {
-    /// Returns the cached token, or a new one from `fetch`, which returns it and its lifetime in seconds. Concurrent callers
-    /// share one fetch.
+    /// Returns the cached token, or a new one from `fetch`, which returns it and its lifetime in seconds. Concurrent
+    /// callers share one fetch.
     pub(super) async fn get<E>(&self, fetch: impl AsyncFnOnce() -> Result<(String, u64), E>) -> Result<String, E> {
         let mut held = self.0.lock().await;
         if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.refresh_at) {

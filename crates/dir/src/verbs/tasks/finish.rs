@@ -11,8 +11,8 @@ use crate::files::message_file;
 use crate::office::{AgentDir, OfficeState};
 
 impl OfficeState {
-    /// Finishes sending or moving a task. Idempotent. A task without a record was sent if the file exists. Returns the record;
-    /// `None` if the task was not sent.
+    /// Finishes sending or moving a task. Idempotent. A task without a record was sent if the file exists. Returns the
+    /// record; `None` if the task was not sent.
     pub(crate) fn finish_task(
         self: &Arc<Self>,
         assignee: &AgentName,
@@ -32,8 +32,8 @@ impl OfficeState {
         Ok(record)
     }
 
-    /// Writes a task's record, update and pointer where they are missing. `source` finds the message that brought the task and
-    /// its file, if there is no record yet. The caller holds the assignee's lock.
+    /// Writes a task's record, update and pointer where they are missing. `source` finds the message that brought the
+    /// task and its file, if there is no record yet. The caller holds the assignee's lock.
     pub(super) fn finish_task_locked(
         &self,
         assignee: &AgentName,
@@ -88,8 +88,8 @@ impl OfficeState {
 }
 
 impl AgentDir {
-    /// Returns a step that is missing for a task of this agent: the owner has no update or no pointer, or the task has ended
-    /// and its message is unread.
+    /// Returns a step that is missing for a task of this agent: the owner has no update or no pointer, or the task has
+    /// ended and its message is unread.
     pub(crate) fn unfinished_step(&self, id: &TaskId) -> Result<Option<&'static str>, OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;
         let Some(record) = self.shared.record(&self.me, id)? else { return Ok(None) };

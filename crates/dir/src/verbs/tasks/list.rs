@@ -58,8 +58,8 @@ impl AgentDir {
         Ok(unread.map(|(file, _)| file.clone()).collect())
     }
 
-    /// Finishes steps that a process left undone without a journal entry, as after a power cut: a pending update, a missing
-    /// pointer, an unread message of a task that has ended.
+    /// Finishes steps that a process left undone without a journal entry, as after a power cut: a pending update, a
+    /// missing pointer, an unread message of a task that has ended.
     fn finish_records(&self, records: &[TaskRecord], unread: &HashSet<String>) {
         for record in records {
             let task = &record.task;

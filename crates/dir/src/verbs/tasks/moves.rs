@@ -94,8 +94,8 @@ impl AgentDir {
 impl OfficeState {
     /// Changes a task durably and sends the update. The caller holds the assignee's lock.
     ///
-    /// Succeeds once the record is written, since the task has moved: later steps that fail are in the record and the journal
-    /// entry, for the next reader.
+    /// Succeeds once the record is written, since the task has moved: later steps that fail are in the record and the
+    /// journal entry, for the next reader.
     fn change(
         &self,
         record: &mut TaskRecord,
@@ -188,8 +188,8 @@ impl AgentDir {
         }
     }
 
-    /// Whether a task update is about a task that this agent gave to its sender. Applies the reported state, which other
-    /// programs do not write into the record.
+    /// Whether a task update is about a task that this agent gave to its sender. Applies the reported state, which
+    /// other programs do not write into the record.
     pub(crate) fn is_expected_update(&self, update: &Message) -> Result<bool, OfficeError> {
         let Some(reported) = &update.task else { return Ok(false) };
         let Some(pointer) = self.shared.pointer_for_update(update)? else { return Ok(false) };
@@ -208,7 +208,10 @@ impl AgentDir {
         if self.shared.record(&self.me, id)?.is_some() {
             return Ok(());
         }
-        let brings_task = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
+        let brings_task = |line: &LogLine| match line {
+            LogLine::In { brief, .. } => brief.task.as_ref() == Some(id) && brief.kind == Kind::Task,
+            _ => false,
+        };
         let line = self.shared.last_line(&self.me, id, brings_task)?;
         if let Some(LogLine::In { f, brief, .. }) = line
             && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?

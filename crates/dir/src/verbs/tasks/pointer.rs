@@ -1,8 +1,8 @@
 //! Pointers from the owner of a task to the agent that has the record.
 //!
-//! A pointer's file name is a hash of the task's id and its assignee, since other programs use one id for several agents;
-//! or of the assignee and the message that brought the task, if the owner's id for it was taken. Earlier versions hashed
-//! the id alone; such files are read too.
+//! A pointer's file name is a hash of the task's id and its assignee, since other programs use one id for several
+//! agents; or of the assignee and the message that brought the task, if the owner's id for it was taken. Earlier
+//! versions hashed the id alone; such files are read too.
 
 use std::path::PathBuf;
 
@@ -120,8 +120,8 @@ impl OfficeState {
         self.find_pointer(&update.to, &keys, |pointer| pointer.assignee == update.from && names(pointer))
     }
 
-    /// Returns the pointer to a task that the agent gave. Tries the file name for every agent, since there are more tasks than
-    /// agents, and then all pointers.
+    /// Returns the pointer to a task that the agent gave. Tries the file name for every agent, since there are more
+    /// tasks than agents, and then all pointers.
     pub(crate) fn pointer_to(&self, owner: &AgentName, id: &TaskId) -> Result<Option<Pointer>, OfficeError> {
         let agents = self.names_in(&self.paths.agents())?;
         let keys: Vec<_> = agents.iter().map(|agent| key_with(id, agent)).chain([key(id)]).collect();

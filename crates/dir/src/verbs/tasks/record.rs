@@ -128,8 +128,8 @@ impl OfficeState {
     pub(crate) fn record(&self, assignee: &AgentName, id: &TaskId) -> Result<Option<TaskRecord>, OfficeError> {
         let directory = self.tasks_dir(assignee);
         let (open, ended) = (directory.join(key(id)), directory.join(ENDED).join(key(id)));
-        // After an interrupted move a record is in both places, and the ended one is right. Ended tasks stay ended, so the
-        // last read cannot miss one that ends meanwhile.
+        // After an interrupted move a record is in both places, and the ended one is right. Ended tasks stay ended, so
+        // the last read cannot miss one that ends meanwhile.
         for path in [&ended, &open, &ended] {
             if let Some(record) = read_json::<TaskRecord>(path)?.filter(|record| record.task.id == *id) {
                 return Ok(Some(record));
@@ -138,7 +138,8 @@ impl OfficeState {
         Ok(None)
     }
 
-    /// Returns the record of the task that a message brought, under its own id or, if that was taken, the disambiguated one.
+    /// Returns the record of the task that a message brought, under its own id or, if that was taken, the disambiguated
+    /// one.
     pub(crate) fn record_for(
         &self,
         assignee: &AgentName,
