@@ -1,7 +1,7 @@
-//! Adds the mailbox to a client's configuration: a pure function from the old text to the new one.
+//! Adds the mailbox to a client's configuration, as a pure function from the old text to the new one.
 //!
 //! Each client is a list of [`Setting`]s; [`json`] and [`toml`] add a setting to a text and remove it again without touching
-//! comments or other settings; [`extras`] lists what is written besides; [`mod@file`] applies this to a file, with a backup.
+//! comments or other settings; [`extras`] lists the client's other files; [`mod@file`] applies this to a file, with a backup.
 
 mod client;
 mod diff;
@@ -30,21 +30,21 @@ pub(crate) enum Format {
     Json,
     /// TOML.
     Toml,
-    /// Text for models, in which a section between two marks is ours.
+    /// Instructions for models, in which a section between two marks is ours.
     Section,
-    /// A program that is ours as a whole.
+    /// A program of ours, which we replace as a whole.
     Script,
 }
 
 /// One value at one path in a configuration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Setting {
     /// The keys that lead to it.
     pub(crate) path: Vec<String>,
     /// The value. A table is merged into an existing one: fields that we do not name stay.
     pub(crate) value: ConfigValue,
     /// Fields of the table that are set only where they are missing, so that the user's own choice wins.
-    pub(crate) defaults: Vec<(&'static str, ConfigValue)>,
+    pub(crate) defaults: Vec<(String, ConfigValue)>,
     /// Where set, the path is a list, and the value is one entry in it beside those of others.
     pub(crate) entry: Option<EntryMark>,
 }
@@ -53,10 +53,12 @@ pub(crate) struct Setting {
 pub(crate) const PROGRAM: &str = "amb";
 
 /// How our entry in a list is recognised.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct EntryMark {
-    /// A text that only our entry contains, written as JSON.
+    /// The entry's text.
     pub(crate) text: String,
+    /// Whether a command of [`PROGRAM`] that ends with this text is our entry, too.
+    pub(crate) is_suffix: bool,
     /// Whether a missing list is not created: it would replace settings made elsewhere.
     pub(crate) only_if_there: bool,
 }
@@ -66,10 +68,16 @@ impl Setting {
         Self { path: path.iter().map(|key| (*key).to_owned()).collect(), value, defaults: Vec::new(), entry: None }
     }
 
-    /// An entry in a list.
-    pub(crate) fn entry(path: &[&str], value: ConfigValue, mark: impl Into<String>) -> Self {
-        let mark = EntryMark { text: mark.into(), only_if_there: false };
-        Self { entry: Some(mark), ..Self::new(path, value) }
+    /// A text in a list, such as a permission rule.
+    pub(crate) fn rule(path: &[&str], text: String) -> Self {
+        let entry = Some(EntryMark { text: text.clone(), is_suffix: false, only_if_there: false });
+        Self { entry, ..Self::new(path, text.into()) }
+    }
+
+    /// A hook in a list: `value` contains a command of ours that ends with `suffix`.
+    pub(crate) fn command(path: &[&str], value: ConfigValue, suffix: String) -> Self {
+        let entry = Some(EntryMark { text: suffix, is_suffix: true, only_if_there: false });
+        Self { entry, ..Self::new(path, value) }
     }
 }
 
@@ -85,38 +93,37 @@ pub(crate) fn apply(format: Format, text: &str, settings: &[Setting]) -> Result<
 
 /// Removes our settings from the text: where `before` has a value, it is restored.
 pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings: &[Setting]) -> Result<String> {
-    settings.iter().rev().try_fold(text.to_owned(), |text, setting| match format {
-        Format::Json => match &setting.entry {
-            Some(mark) => json::restore_entry(&text, before.unwrap_or(""), &setting.path, mark),
-            None => json::restore(&text, before.unwrap_or(""), &setting.path),
-        },
-        Format::Section => Ok(section::restore(&text, before.unwrap_or(""))),
-        Format::Script => Ok(script::restore(&text, before.unwrap_or(""))),
-        Format::Toml => toml::restore(&text, before.unwrap_or(""), &setting.path),
+    let before = before.unwrap_or("");
+    settings.iter().rev().try_fold(text.to_owned(), |text, setting| match (format, &setting.entry) {
+        (Format::Json, Some(mark)) => json::restore_entry(&text, before, &setting.path, mark),
+        (Format::Json, None) => json::restore(&text, before, &setting.path),
+        (Format::Toml, _) => toml::restore(&text, before, &setting.path),
+        (Format::Section, _) => Ok(section::restore(&text, before)),
+        (Format::Script, _) => Ok(script::restore(&text, before)),
     })
 }
 
-/// What is configured under the server's name, if anything: the program it runs, else its address or another field.
-pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
-    Ok(value_at(format, text, setting)?.as_ref().and_then(server_of))
+/// The MCP server that is configured at a path, if any: the program it runs, else its address or another field.
+pub(crate) fn server_at(format: Format, text: &str, path: &[&str]) -> Result<Option<String>> {
+    Ok(value_at(format, text, path)?.as_ref().and_then(server_of))
 }
 
-fn value_at(format: Format, text: &str, setting: &Setting) -> Result<Option<serde_json::Value>> {
+/// The agent for which a server of ours at a path acts.
+pub(crate) fn agent_at(format: Format, text: &str, path: &[&str]) -> Result<Option<String>> {
+    Ok(value_at(format, text, path)?.as_ref().and_then(agent_of))
+}
+
+fn value_at(format: Format, text: &str, path: &[&str]) -> Result<Option<serde_json::Value>> {
     match format {
-        Format::Json => json::value_at(text, &setting.path),
-        Format::Toml => toml::value_at(text, &setting.path),
+        Format::Json => json::value_at(text, path),
+        Format::Toml => toml::value_at(text, path),
         Format::Section | Format::Script => Ok(None),
     }
 }
 
-/// The agent that a server of ours at this place speaks for.
-pub(crate) fn agent_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
-    Ok(value_at(format, text, setting)?.as_ref().and_then(agent_of))
-}
-
-/// What follows `--as`, in whichever list a client keeps the arguments.
-fn agent_of(there: &serde_json::Value) -> Option<String> {
-    match there {
+/// The argument after `--as`, in whichever list a client keeps the arguments.
+fn agent_of(server: &serde_json::Value) -> Option<String> {
+    match server {
         serde_json::Value::Array(list) => {
             let at = list.iter().position(|word| word == "--as")?;
             list.get(at + 1)?.as_str().map(str::to_owned)
@@ -127,14 +134,14 @@ fn agent_of(there: &serde_json::Value) -> Option<String> {
 }
 
 /// Clients write a command as a text, as a list, or as a table with a path; a remote server has an address instead.
-fn server_of(there: &serde_json::Value) -> Option<String> {
-    if there.as_object().is_some_and(serde_json::Map::is_empty) {
+fn server_of(server: &serde_json::Value) -> Option<String> {
+    if server.as_object().is_some_and(serde_json::Map::is_empty) {
         return None;
     }
-    let command = &there["command"];
+    let command = &server["command"];
     let program = command.as_str().or_else(|| command[0].as_str()).or_else(|| command["path"].as_str());
-    let address = || ["url", "httpUrl", "serverUrl"].iter().find_map(|key| there[key].as_str());
-    Some(program.or_else(address).map_or_else(|| there.to_string(), str::to_owned))
+    let address = || ["url", "httpUrl", "serverUrl"].iter().find_map(|key| server[key].as_str());
+    Some(program.or_else(address).map_or_else(|| server.to_string(), str::to_owned))
 }
 
 /// The directories of the tests.
@@ -143,9 +150,9 @@ fn test_places() -> Places {
     Places {
         home: "/home/ann".into(),
         project: "/src/app".into(),
-        codex_home: None,
-        openclaw_config: None,
         config_home: "/home/ann/.config".into(),
-        copilot_home: None,
+        codex_home: "/home/ann/.codex".into(),
+        copilot_home: "/home/ann/.copilot".into(),
+        openclaw_config: "/home/ann/.openclaw/openclaw.json".into(),
     }
 }

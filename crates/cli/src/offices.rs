@@ -13,7 +13,7 @@ use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::output::Output;
-use crate::verbs::init::enlist;
+use crate::verbs::init::ensure_registered;
 use crate::{consent, home, household, keys, profile};
 
 /// Where the chipset stores messages, below a project.
@@ -59,7 +59,7 @@ impl OfficeArgs {
         Ok(LazyMailbox::opened_by(move || {
             let (mailbox, section) = (Arc::clone(&mailbox), section.clone());
             async move {
-                if enlist(&*mailbox, section.as_ref()).await? {
+                if ensure_registered(&*mailbox, section.as_ref()).await? {
                     tracing::info!(agent = %mailbox.me(), office = %mailbox.describe(), "registered");
                 }
                 Ok(mailbox)

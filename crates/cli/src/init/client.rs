@@ -1,11 +1,12 @@
 //! The known clients: where each keeps its configuration, and what the mailbox looks like in it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use amb_core::AgentName;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use super::value::table;
 use super::{ConfigValue, Format, Setting};
 
 /// A client that can get a mailbox.
@@ -46,19 +47,19 @@ pub(crate) enum Scope {
     Project,
 }
 
-/// The directories in which clients look for their files.
+/// The directories in which clients look for their files; variables of the environment name some of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) home: PathBuf,
     pub(crate) project: PathBuf,
-    /// Codex's own home, where the environment names one.
-    pub(crate) codex_home: Option<PathBuf>,
-    /// OpenClaw's configuration file, where the environment names one.
-    pub(crate) openclaw_config: Option<PathBuf>,
-    /// Where programs that follow XDG keep their configuration.
+    /// The directory of programs that follow XDG, by default ~/.config.
     pub(crate) config_home: PathBuf,
-    /// Copilot's own home, where the environment names one.
-    pub(crate) copilot_home: Option<PathBuf>,
+    /// By default ~/.codex.
+    pub(crate) codex_home: PathBuf,
+    /// By default ~/.copilot.
+    pub(crate) copilot_home: PathBuf,
+    /// OpenClaw's file, by default ~/.openclaw/openclaw.json.
+    pub(crate) openclaw_config: PathBuf,
 }
 
 /// Whose mailbox, in which office, and how it is reached.
@@ -76,205 +77,174 @@ pub(crate) struct ClientAccount {
     pub(crate) server: Option<String>,
     /// The variables that the client must set, since it passes on little of its own environment.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Whether a plugin of ours in the client provides the tools: nanobot's mailbox channel, or Claude Code's plugin.
+    /// Whether the tools come from a plugin of ours: nanobot's mailbox channel, or the one for Claude Code.
     pub(crate) has_plugin: bool,
 }
 
 impl InitClient {
-    /// Its default scope: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
-    pub(crate) fn usual_scope(self) -> Scope {
-        if self == InitClient::ClaudeCode { Scope::Project } else { Scope::User }
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Its configuration file.
-    pub(crate) fn place(self, scope: Scope, places: &Places) -> Result<(PathBuf, Format)> {
-        let at = |base: &Path, rest: &str| base.join(rest);
-        let (home, project) = (&places.home, &places.project);
-        let path = match (self, scope) {
-            (InitClient::ClaudeCode, Scope::Project) => at(project, ".mcp.json"),
-            (InitClient::ClaudeCode, Scope::User) => at(home, ".claude.json"),
-            (InitClient::Codex, Scope::User) => {
-                let base = places.codex_home.clone().unwrap_or_else(|| at(home, ".codex"));
-                base.join("config.toml")
-            }
-            (InitClient::Codex, Scope::Project) => at(project, ".codex/config.toml"),
-            (InitClient::Gemini, Scope::User) => at(home, ".gemini/settings.json"),
-            (InitClient::Gemini, Scope::Project) => at(project, ".gemini/settings.json"),
-            (InitClient::Cursor, Scope::User) => at(home, ".cursor/mcp.json"),
-            (InitClient::Cursor, Scope::Project) => at(project, ".cursor/mcp.json"),
-            (InitClient::Openclaw, Scope::User) => {
-                let own = places.openclaw_config.clone();
-                own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json"))
-            }
-            (InitClient::Nanobot, Scope::User) => at(home, ".nanobot/config.json"),
-            (InitClient::Opencode, Scope::User) => first_of(&at(&places.config_home, "opencode"), "opencode"),
-            (InitClient::Opencode, Scope::Project) => first_of(project, "opencode"),
-            (InitClient::Qwen, Scope::User) => at(home, ".qwen/settings.json"),
-            (InitClient::Qwen, Scope::Project) => at(project, ".qwen/settings.json"),
-            (InitClient::Copilot, Scope::User) => {
-                let base = places.copilot_home.clone().unwrap_or_else(|| at(home, ".copilot"));
-                base.join("mcp-config.json")
-            }
-            (InitClient::Copilot, Scope::Project) => at(project, ".github/mcp.json"),
-            (InitClient::Windsurf, Scope::User) => at(home, ".codeium/windsurf/mcp_config.json"),
+    /// Its default scope: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
+    pub(crate) fn default_scope(self) -> Scope {
+        if self == Self::ClaudeCode { Scope::Project } else { Scope::User }
+    }
+
+    /// The user's configuration file, and the project's below the project's directory where the client has one.
+    fn files(self, places: &Places) -> (PathBuf, Option<&'static str>) {
+        let home = |file: &str| places.home.join(file);
+        let config = |file: &str| places.config_home.join(file);
+        match self {
+            Self::ClaudeCode => (home(".claude.json"), Some(".mcp.json")),
+            Self::Codex => (places.codex_home.join("config.toml"), Some(".codex/config.toml")),
+            Self::Gemini => (home(".gemini/settings.json"), Some(".gemini/settings.json")),
+            Self::Openclaw => (places.openclaw_config.clone(), None),
+            Self::Nanobot => (home(".nanobot/config.json"), None),
+            Self::Cursor => (home(".cursor/mcp.json"), Some(".cursor/mcp.json")),
+            Self::Opencode => (config("opencode/opencode.json"), Some("opencode.json")),
+            Self::Qwen => (home(".qwen/settings.json"), Some(".qwen/settings.json")),
+            Self::Copilot => (places.copilot_home.join("mcp-config.json"), Some(".github/mcp.json")),
+            Self::Windsurf => (home(".codeium/windsurf/mcp_config.json"), None),
             // Also on macOS, where Zed keeps to ~/.config.
-            (InitClient::Zed, Scope::User) => at(&places.config_home, "zed/settings.json"),
-            (InitClient::Zed, Scope::Project) => at(project, ".zed/settings.json"),
-            (InitClient::Vscode, Scope::User) => match cfg!(target_os = "macos") {
-                true => at(home, "Library/Application Support/Code/User/mcp.json"),
-                false => at(&places.config_home, "Code/User/mcp.json"),
-            },
-            (InitClient::Vscode, Scope::Project) => at(project, ".vscode/mcp.json"),
-            (InitClient::Openclaw | InitClient::Nanobot | InitClient::Windsurf, Scope::Project) => {
-                bail!(
-                    "this client has one configuration for each user; leave --scope out or name the file with --config"
-                )
+            Self::Zed => (config("zed/settings.json"), Some(".zed/settings.json")),
+            Self::Vscode if cfg!(target_os = "macos") => {
+                (home("Library/Application Support/Code/User/mcp.json"), Some(".vscode/mcp.json"))
             }
+            Self::Vscode => (config("Code/User/mcp.json"), Some(".vscode/mcp.json")),
+        }
+    }
+
+    /// Its configuration file in a scope.
+    pub(crate) fn config_file(self, scope: Scope, places: &Places) -> Result<(PathBuf, Format)> {
+        let (user, project) = self.files(places);
+        let path = match (scope, project) {
+            (Scope::User, _) => user,
+            (Scope::Project, Some(file)) => places.project.join(file),
+            (Scope::Project, None) => bail!(
+                "this client has one configuration for each user; leave --scope out or name the file with --config"
+            ),
         };
-        let format = if self == InitClient::Codex { Format::Toml } else { Format::Json };
+        // opencode reads a file with comments, too.
+        let with_comments = path.with_extension("jsonc");
+        let path = if self == Self::Opencode && with_comments.exists() { with_comments } else { path };
+        let format = if self == Self::Codex { Format::Toml } else { Format::Json };
         Ok((path, format))
     }
 
     /// The keys that lead to the mailbox in its file.
     pub(crate) fn path(self, name: &str) -> Vec<&str> {
         match self {
-            InitClient::ClaudeCode
-            | InitClient::Gemini
-            | InitClient::Cursor
-            | InitClient::Qwen
-            | InitClient::Copilot
-            | InitClient::Windsurf => vec!["mcpServers", name],
-            InitClient::Opencode => vec!["mcp", name],
-            InitClient::Zed => vec!["context_servers", name],
-            InitClient::Vscode => vec!["servers", name],
-            InitClient::Codex => vec!["mcp_servers", name],
-            InitClient::Openclaw => vec!["mcp", "servers", name],
-            InitClient::Nanobot => vec!["tools", "mcpServers", name],
+            Self::Opencode => vec!["mcp", name],
+            Self::Zed => vec!["context_servers", name],
+            Self::Vscode => vec!["servers", name],
+            Self::Codex => vec!["mcp_servers", name],
+            Self::Openclaw => vec!["mcp", "servers", name],
+            Self::Nanobot => vec!["tools", "mcpServers", name],
+            Self::ClaudeCode | Self::Gemini | Self::Cursor | Self::Qwen | Self::Copilot | Self::Windsurf => {
+                vec!["mcpServers", name]
+            }
         }
     }
 
     /// The settings for its file. `bridge` is for OpenClaw: the route by which messages wake an idle agent.
     pub(crate) fn settings(self, account: &ClientAccount, name: &str, bridge: bool) -> Result<Vec<Setting>> {
-        if bridge && self != InitClient::Openclaw {
+        if bridge && self != Self::Openclaw {
             bail!(
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
         match self {
-            InitClient::Nanobot if account.has_plugin => return Ok(vec![channel(account)]),
+            Self::Nanobot if account.has_plugin => return Ok(vec![channel(account)]),
             // The plugin provides the server.
-            InitClient::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
+            Self::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
             _ => {}
         }
-        let mut server =
-            vec![("command", ConfigValue::text(&account.command)), ("args", ConfigValue::Texts(arguments(account)))];
-        if !account.environment.is_empty() {
-            let variables = account.environment.iter().map(|(name, value)| (*name, ConfigValue::text(value))).collect();
-            server.push(("env", ConfigValue::Table(variables)));
-        }
-        if self == InitClient::Nanobot {
-            // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
-            server.push(("toolTimeout", ConfigValue::Whole(60)));
-        }
-        let mut entry = Setting::new(&self.path(name), ConfigValue::Table(self.shaped(server, account)));
+        let mut entry = Setting::new(&self.path(name), self.server(account));
         // So that a woken agent is not stopped by a permission prompt. The user's own choice stays.
         entry.defaults = match self {
-            InitClient::Codex => vec![("default_tools_approval_mode", ConfigValue::text("approve"))],
-            InitClient::Gemini | InitClient::Qwen => vec![("trust", ConfigValue::Flag(true))],
+            Self::Codex => vec![("default_tools_approval_mode".into(), "approve".into())],
+            Self::Gemini | Self::Qwen => vec![("trust".into(), true.into())],
             _ => Vec::new(),
         };
         let mut settings = vec![entry];
-        if self == InitClient::Nanobot && account.directory.is_some() {
+        if self == Self::Nanobot && account.directory.is_some() {
             settings.push(channel(account));
         }
         if bridge {
-            settings.push(Setting::new(
-                &["gateway", "http", "endpoints", "chatCompletions", "enabled"],
-                ConfigValue::Flag(true),
-            ));
+            let route = ["gateway", "http", "endpoints", "chatCompletions", "enabled"];
+            settings.push(Setting::new(&route, true.into()));
         }
         Ok(settings)
     }
 
-    /// The server in the client's own form.
-    fn shaped(
-        self,
-        server: Vec<(&'static str, ConfigValue)>,
-        account: &ClientAccount,
-    ) -> Vec<(&'static str, ConfigValue)> {
-        let kind = |kind: &str| ("type", ConfigValue::text(kind));
-        match self {
-            InitClient::Opencode => {
-                let words = std::iter::once(account.command.clone()).chain(arguments(account)).collect();
-                let mut shaped =
-                    vec![kind("local"), ("command", ConfigValue::Texts(words)), ("enabled", ConfigValue::Flag(true))];
-                let variables = server.into_iter().find(|(key, _)| *key == "env");
-                shaped.extend(variables.map(|(_, variables)| ("environment", variables)));
-                shaped
+    /// The MCP server in the client's own form.
+    fn server(self, account: &ClientAccount) -> ConfigValue {
+        let mut fields: Vec<(&str, ConfigValue)> = match self {
+            Self::Opencode => {
+                let command: Vec<String> = std::iter::once(account.command.clone()).chain(arguments(account)).collect();
+                vec![("type", "local".into()), ("command", command.into()), ("enabled", true.into())]
             }
-            InitClient::Vscode => std::iter::once(kind("stdio")).chain(server).collect(),
-            InitClient::Copilot => {
-                let tools = ("tools", ConfigValue::Texts(vec!["*".into()]));
-                std::iter::once(kind("local")).chain(server).chain([tools]).collect()
-            }
-            _ => server,
+            _ => vec![("command", account.command.as_str().into()), ("args", arguments(account).into())],
+        };
+        if !account.environment.is_empty() {
+            let variables = account.environment.iter().map(|(name, value)| (*name, value.as_str().into()));
+            fields.push((if self == Self::Opencode { "environment" } else { "env" }, table(variables)));
         }
+        match self {
+            Self::Vscode => fields.insert(0, ("type", "stdio".into())),
+            Self::Copilot => {
+                fields.insert(0, ("type", "local".into()));
+                fields.push(("tools", vec!["*"].into()));
+            }
+            // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
+            Self::Nanobot => fields.push(("toolTimeout", 60.into())),
+            _ => {}
+        }
+        table(fields)
     }
 }
 
-/// The file of a program that reads `NAME.json` and `NAME.jsonc`: the one that exists.
-fn first_of(directory: &Path, name: &str) -> PathBuf {
-    let with_comments = directory.join(format!("{name}.jsonc"));
-    if with_comments.exists() { with_comments } else { directory.join(format!("{name}.json")) }
-}
-
-/// Without a key: that is stored apart, in a private file.
+/// The arguments of `amb`. The key is not among them: it is stored apart, in a private file.
 fn arguments(account: &ClientAccount) -> Vec<String> {
-    let mut words = vec!["mcp".to_owned()];
-    words.extend(office(account));
-    words
+    std::iter::once("mcp".to_owned()).chain(office_flags(account)).collect()
 }
 
 /// The flags that name the office and the agent.
-pub(super) fn office(account: &ClientAccount) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+pub(super) fn office_flags(account: &ClientAccount) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut add = |flag: &str, value: String| flags.extend([flag.to_owned(), value]);
     match (&account.directory, &account.server) {
-        (Some(directory), _) => say("--dir", directory.display().to_string()),
-        (None, Some(server)) => say("--server", server.clone()),
+        (Some(directory), _) => add("--dir", directory.display().to_string()),
+        (None, Some(server)) => add("--server", server.clone()),
         (None, None) => {}
     }
     if let Some(layout) = &account.layout {
-        say("--layout", layout.clone());
+        add("--layout", layout.clone());
     }
-    say("--as", account.me.to_string());
-    words
+    add("--as", account.me.to_string());
+    flags
 }
 
 /// The section of nanobot's mailbox channel. A nanobot without such a channel ignores it. The key for a server is not in it: the
 /// channel finds it where `amb` stores it.
 fn channel(account: &ClientAccount) -> Setting {
     let office = match (&account.directory, &account.server) {
-        (None, Some(server)) => ("serverUrl", ConfigValue::text(server)),
-        (directory, _) => {
-            let directory = directory.as_deref().unwrap_or(Path::new("~/.nanobot/mailboxes"));
-            ("mailboxesRoot", ConfigValue::text(directory.display().to_string()))
-        }
+        (None, Some(server)) => ("serverUrl", server.as_str().into()),
+        (None, None) => ("mailboxesRoot", "~/.nanobot/mailboxes".into()),
+        (Some(directory), _) => ("mailboxesRoot", directory.display().to_string().into()),
     };
-    let mut channel = Setting::new(
-        &["channels", "mailbox"],
-        ConfigValue::Table(vec![
-            ("enabled", ConfigValue::Flag(true)),
-            ("agentId", ConfigValue::text(account.me.as_str())),
-            office,
-        ]),
-    );
-    channel.defaults = vec![("allowFrom", ConfigValue::Texts(vec!["*".into()]))];
+    let fields = [("enabled", true.into()), ("agentId", account.me.as_str().into()), office];
+    let mut channel = Setting::new(&["channels", "mailbox"], table(fields));
+    channel.defaults = vec![("allowFrom".into(), vec!["*"].into())];
     channel
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::init::{apply, revert, test_places as places};
 
@@ -291,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn each_client_finds_its_mailbox_where_it_looks() {
+    fn each_client_gets_its_mailbox_in_its_own_file() {
         let wanted = [
             (InitClient::ClaudeCode, "/src/app/.mcp.json", "/mcpServers/mailbox/command"),
             (InitClient::Codex, "/home/ann/.codex/config.toml", ""),
@@ -305,7 +275,7 @@ mod tests {
             (InitClient::Zed, "/home/ann/.config/zed/settings.json", "/context_servers/mailbox/command"),
         ];
         for (client, file, pointer) in wanted {
-            let (path, format) = client.place(client.usual_scope(), &places()).unwrap();
+            let (path, format) = client.config_file(client.default_scope(), &places()).unwrap();
             assert_eq!(path, Path::new(file));
             let text = apply(format, "", &client.settings(&account(true), "mailbox", false).unwrap()).unwrap();
             if format == Format::Json {
@@ -319,10 +289,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_does_not_pass_on_is_written_for_it() {
+    fn environment_variables_that_a_client_does_not_pass_on_are_in_its_file() {
         let account = ClientAccount { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..account(true) };
         for client in [InitClient::ClaudeCode, InitClient::Codex, InitClient::Openclaw] {
-            let format = client.place(client.usual_scope(), &places()).unwrap().1;
+            let format = client.config_file(client.default_scope(), &places()).unwrap().1;
             let settings = client.settings(&account, "mailbox", false).unwrap();
             let text = apply(format, "", &settings).unwrap();
             assert!(text.contains("XDG_CONFIG_HOME") && text.contains("\"/etc/ann\""), "{text}");
@@ -343,15 +313,15 @@ mod tests {
         assert_eq!(server["args"][0], "mcp");
         let back = revert(Format::Json, &text, Some("{}"), &settings).unwrap();
         assert!(!back.contains("mailbox"), "{back}");
-        let far = InitClient::Nanobot.settings(&account(true), "mailbox", false).unwrap();
-        let text = apply(Format::Json, "{}", &far).unwrap();
+        let remote = InitClient::Nanobot.settings(&account(true), "mailbox", false).unwrap();
+        let text = apply(Format::Json, "{}", &remote).unwrap();
         assert!(text.contains("mcpServers") && !text.contains("channels"), "{text}");
     }
 
     #[test]
-    fn a_nanobot_with_the_channel_gets_no_second_set_of_tools() {
-        for (is_far, office) in [(false, "mailboxesRoot"), (true, "serverUrl")] {
-            let account = ClientAccount { has_plugin: true, ..account(is_far) };
+    fn nanobot_with_the_channel_gets_no_mcp_server() {
+        for (is_remote, office) in [(false, "mailboxesRoot"), (true, "serverUrl")] {
+            let account = ClientAccount { has_plugin: true, ..account(is_remote) };
             let settings = InitClient::Nanobot.settings(&account, "mailbox", false).unwrap();
             let text = apply(Format::Json, "{}", &settings).unwrap();
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -376,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_names_wins() {
-        let places = Places { codex_home: Some("/c".into()), openclaw_config: Some("/o/x.json".into()), ..places() };
-        assert_eq!(InitClient::Codex.place(Scope::User, &places).unwrap().0, Path::new("/c/config.toml"));
-        assert_eq!(InitClient::Openclaw.place(Scope::User, &places).unwrap().0, Path::new("/o/x.json"));
-        assert!(InitClient::Openclaw.place(Scope::Project, &places).is_err());
+    fn paths_from_the_environment_replace_the_defaults() {
+        let places = Places { codex_home: "/c".into(), openclaw_config: "/o/x.json".into(), ..places() };
+        assert_eq!(InitClient::Codex.config_file(Scope::User, &places).unwrap().0, Path::new("/c/config.toml"));
+        assert_eq!(InitClient::Openclaw.config_file(Scope::User, &places).unwrap().0, Path::new("/o/x.json"));
+        assert!(InitClient::Openclaw.config_file(Scope::Project, &places).is_err());
     }
 }

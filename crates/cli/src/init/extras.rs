@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::client::office;
+use jsonc_parser::json;
+
+use super::client::office_flags;
 use super::{ClientAccount, ConfigValue, EntryMark, Format, InitClient, Places, Scope, Setting};
 
 /// How to use a mailbox, for models. The one source of the skill, and of the sections in AGENTS.md and GEMINI.md.
@@ -14,26 +16,26 @@ const OPENCODE: &str = include_str!("opencode.js");
 const TOOLS: [&str; 5] = ["mailbox_check", "mailbox_read", "mailbox_send", "mailbox_wait", "mailbox_task"];
 /// Those of them whose schemas a model must see without a search.
 const ALWAYS_LOADED: [&str; 3] = ["mailbox_check", "mailbox_read", "mailbox_send"];
-/// The timeout of a hook, in seconds. It takes less than one.
+/// The timeout of a hook, in seconds. It usually takes less than one.
 const HOOK_SECONDS: i64 = 5;
 
 /// Whether a client's hooks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hooks {
-    /// Where nothing else tells a running agent about messages.
-    Usual,
+    /// Only for clients that have no other way to notify a running agent.
+    Default,
     Always,
     Never,
 }
 
 impl Hooks {
-    fn are_written(self, usually: bool) -> bool {
-        self == Hooks::Always || (self == Hooks::Usual && usually)
+    fn are_written(self, by_default: bool) -> bool {
+        self == Hooks::Always || (self == Hooks::Default && by_default)
     }
 }
 
 /// An additional file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Extra {
     pub(crate) path: PathBuf,
     pub(crate) format: Format,
@@ -41,26 +43,22 @@ pub(crate) struct Extra {
 }
 
 impl InitClient {
-    /// What is written into the file with the servers, besides them.
+    /// Further settings in the file with the servers.
     pub(crate) fn more_settings(self, account: &ClientAccount, name: &str, hooks: Hooks) -> Vec<Setting> {
         match self {
-            InitClient::Gemini if hooks.are_written(true) => self.hooks(account),
-            InitClient::Qwen => {
+            Self::Gemini if hooks.are_written(true) => self.hooks(account),
+            Self::Qwen => {
                 // It loads tools of servers on demand, except for those that are listed here.
-                let visible = ALWAYS_LOADED.iter().map(|tool| {
-                    let tool = format!("mcp__{name}__{tool}");
-                    Setting::entry(&["tools", "visible"], ConfigValue::text(&tool), format!("\"{tool}\""))
-                });
+                let visible = ALWAYS_LOADED.iter().map(|tool| format!("mcp__{name}__{tool}"));
+                let visible = visible.map(|tool| Setting::rule(&["tools", "visible"], tool));
                 // Its socket wakes it; hooks are for where that is switched off.
                 let hooks = if hooks.are_written(false) { self.hooks(account) } else { Vec::new() };
                 visible.chain(hooks).collect()
             }
-            InitClient::Zed => {
-                let rules = TOOLS.iter().map(|tool| {
-                    let rule = format!("mcp:{name}:{tool}");
-                    Setting::new(&["agent", "tool_permissions", "tools", &rule, "default"], ConfigValue::text("allow"))
-                });
-                rules.collect()
+            Self::Zed => {
+                let rules = TOOLS.iter().map(|tool| format!("mcp:{name}:{tool}"));
+                let path = ["agent", "tool_permissions", "tools"];
+                rules.map(|rule| Setting::new(&[&path[..], &[&rule, "default"]].concat(), "allow".into())).collect()
             }
             _ => Vec::new(),
         }
@@ -77,145 +75,99 @@ impl InitClient {
     ) -> Vec<Extra> {
         let (home, project) = (&places.home, &places.project);
         let at = |user: PathBuf, own: &str| if scope == Scope::User { user } else { project.join(own) };
+        // In both scopes under the same name.
+        let beside = |file: &str| at(home.join(file), file);
         let json = |path: PathBuf, settings| Extra { path, format: Format::Json, settings };
-        let told = |path: PathBuf| {
-            let settings = vec![Setting::new(&[], ConfigValue::text(SKILL))];
+        let instructions = |path: PathBuf| {
+            let settings = vec![Setting::new(&[], SKILL.into())];
             Extra { path, format: Format::Section, settings }
         };
-        let is_hooked = |usually: bool| hooks.are_written(usually);
-        let codex = places.codex_home.clone().unwrap_or_else(|| home.join(".codex"));
-        let mut all = Vec::new();
         match self {
-            InitClient::ClaudeCode => {
+            Self::ClaudeCode => {
                 // A plugin's servers are named after the plugin and the server.
                 let rule = match account.has_plugin {
                     true => "mcp__plugin_agent-mailbox_mailbox".to_owned(),
                     false => format!("mcp__{name}"),
                 };
-                let allow = Setting::entry(&["permissions", "allow"], ConfigValue::text(&rule), format!("\"{rule}\""));
-                let mut settings = vec![allow];
+                let mut settings = vec![Setting::rule(&["permissions", "allow"], rule)];
                 // The session's own socket wakes it; hooks are for where that is switched off.
-                if is_hooked(false) && !account.has_plugin {
+                if hooks.are_written(false) && !account.has_plugin {
                     settings.extend(self.hooks(account));
                 }
-                all.push(json(at(home.join(".claude/settings.json"), ".claude/settings.json"), settings));
+                vec![json(beside(".claude/settings.json"), settings)]
             }
-            InitClient::Codex => {
+            Self::Codex => {
+                let codex = &places.codex_home;
                 // Codex runs them only after a person has trusted them in /hooks.
-                if is_hooked(false) {
-                    all.push(json(at(codex.join("hooks.json"), ".codex/hooks.json"), self.hooks(account)));
-                }
-                all.push(told(at(codex.join("AGENTS.md"), "AGENTS.md")));
+                let path = at(codex.join("hooks.json"), ".codex/hooks.json");
+                let hooks = hooks.are_written(false).then(|| json(path, self.hooks(account)));
+                hooks.into_iter().chain([instructions(at(codex.join("AGENTS.md"), "AGENTS.md"))]).collect()
             }
-            InitClient::Gemini => all.push(told(at(home.join(".gemini/GEMINI.md"), "GEMINI.md"))),
-            InitClient::Cursor => {
-                let rule = format!("{name}:*");
-                let mut allow = Setting::entry(&["mcpAllowlist"], ConfigValue::text(&rule), format!("\"{rule}\""));
+            Self::Gemini => vec![instructions(at(home.join(".gemini/GEMINI.md"), "GEMINI.md"))],
+            Self::Cursor => {
+                let mut allow = Setting::rule(&["mcpAllowlist"], format!("{name}:*"));
                 // A list there replaces the one in Cursor's own settings, so it is not created.
                 allow.entry = allow.entry.map(|mark| EntryMark { only_if_there: true, ..mark });
-                all.push(json(at(home.join(".cursor/permissions.json"), ".cursor/permissions.json"), vec![allow]));
-                if is_hooked(true) {
-                    all.push(json(at(home.join(".cursor/hooks.json"), ".cursor/hooks.json"), self.hooks(account)));
-                }
+                let allow = json(beside(".cursor/permissions.json"), vec![allow]);
+                let hooks = hooks.are_written(true).then(|| json(beside(".cursor/hooks.json"), self.hooks(account)));
+                std::iter::once(allow).chain(hooks).collect()
             }
             // Copilot's command line reads only the hooks of a project.
-            InitClient::Copilot if scope == Scope::Project && is_hooked(true) => {
-                all.push(json(project.join(".github/hooks/agent-mailbox.json"), self.hooks(account)));
+            Self::Copilot if scope == Scope::Project && hooks.are_written(true) => {
+                vec![json(project.join(".github/hooks/agent-mailbox.json"), self.hooks(account))]
             }
-            InitClient::Opencode => {
-                let place = at(places.config_home.join("opencode/plugins/amb.js"), ".opencode/plugins/amb.js");
-                let settings = vec![Setting::new(&[], ConfigValue::text(opencode(account)))];
-                all.push(Extra { path: place, format: Format::Script, settings });
+            Self::Opencode => {
+                let path = at(places.config_home.join("opencode/plugins/amb.js"), ".opencode/plugins/amb.js");
+                let settings = vec![Setting::new(&[], opencode_plugin(account).into())];
+                vec![Extra { path, format: Format::Script, settings }]
             }
-            _ => {}
+            _ => Vec::new(),
         }
-        all
     }
 
-    /// The hooks that run between two steps, in the client's own form.
+    /// The hooks that run between two steps, in the client's own form. Each of its events runs `amb hook CLIENT EVENT`.
     fn hooks(self, account: &ClientAccount) -> Vec<Setting> {
-        let (client, events): (&str, &[(&str, &str)]) = match self {
-            InitClient::ClaudeCode | InitClient::Qwen => (
-                if self == InitClient::Qwen { "qwen" } else { "claude" },
-                &[
-                    ("SessionStart", "session-start"),
-                    ("UserPromptSubmit", "prompt"),
-                    // Once for a step, however many tools ran in it.
-                    ("PostToolBatch", "post-tool"),
-                    ("Stop", "stop"),
-                ],
-            ),
-            InitClient::Codex => (
-                "codex",
-                &[
-                    ("SessionStart", "session-start"),
-                    ("UserPromptSubmit", "prompt"),
-                    ("PostToolUse", "post-tool"),
-                    ("Stop", "stop"),
-                ],
-            ),
-            InitClient::Gemini => (
-                "gemini",
-                &[
-                    ("SessionStart", "session-start"),
-                    ("BeforeAgent", "prompt"),
-                    ("AfterTool", "post-tool"),
-                    ("AfterAgent", "stop"),
-                ],
-            ),
-            InitClient::Cursor => {
-                ("cursor", &[("sessionStart", "session-start"), ("postToolUse", "post-tool"), ("stop", "stop")])
-            }
-            InitClient::Copilot => {
-                ("copilot", &[("sessionStart", "session-start"), ("postToolUse", "post-tool"), ("agentStop", "stop")])
-            }
+        let (client, [start, prompt, post_tool, stop]) = match self {
+            // PostToolBatch runs once for a step, however many tools ran in it.
+            Self::ClaudeCode => ("claude", ["SessionStart", "UserPromptSubmit", "PostToolBatch", "Stop"]),
+            Self::Qwen => ("qwen", ["SessionStart", "UserPromptSubmit", "PostToolBatch", "Stop"]),
+            Self::Codex => ("codex", ["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"]),
+            Self::Gemini => ("gemini", ["SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"]),
+            // These two have no event for a prompt whose hook the model would hear of.
+            Self::Cursor => ("cursor", ["sessionStart", "", "postToolUse", "stop"]),
+            Self::Copilot => ("copilot", ["sessionStart", "", "postToolUse", "agentStop"]),
             _ => return Vec::new(),
         };
-        let is_versioned = matches!(self, InitClient::Cursor | InitClient::Copilot);
-        let version = is_versioned.then(|| Setting::new(&["version"], ConfigValue::Whole(1)));
-        let hooks = events.iter().map(|(event, ours)| {
-            let mark = format!("hook {client} {ours}");
-            let command = ConfigValue::text(format!("{} {mark}", shell(account)));
-            Setting::entry(&["hooks", event], self.hook(command, ours), mark)
+        let events = [(start, "session-start"), (prompt, "prompt"), (post_tool, "post-tool"), (stop, "stop")];
+        let is_versioned = matches!(self, Self::Cursor | Self::Copilot);
+        let version = is_versioned.then(|| Setting::new(&["version"], 1.into()));
+        let hooks = events.into_iter().filter(|(event, _)| !event.is_empty()).map(|(event, ours)| {
+            let suffix = format!("hook {client} {ours}");
+            let command = format!("{} {suffix}", shell_command(account));
+            Setting::command(&["hooks", event], self.hook(command, ours), suffix)
         });
         version.into_iter().chain(hooks).collect()
     }
 
-    fn hook(self, command: ConfigValue, event: &str) -> ConfigValue {
-        let kind = ("type", ConfigValue::text("command"));
+    fn hook(self, command: String, event: &str) -> ConfigValue {
         match self {
-            InitClient::Cursor if event == "stop" => {
-                ConfigValue::Table(vec![("command", command), ("loop_limit", ConfigValue::Whole(5))])
+            Self::Cursor if event == "stop" => json!({ "command": command, "loop_limit": 5 }),
+            Self::Cursor => json!({ "command": command }),
+            Self::Copilot => json!({ "type": "command", "bash": command, "timeoutSec": HOOK_SECONDS }),
+            Self::Gemini => {
+                let milliseconds = HOOK_SECONDS * 1000;
+                let hook =
+                    json!({ "name": "agent-mailbox", "type": "command", "command": command, "timeout": milliseconds });
+                json!({ "hooks": [hook] })
             }
-            InitClient::Cursor => ConfigValue::Table(vec![("command", command)]),
-            InitClient::Copilot => {
-                ConfigValue::Table(vec![kind, ("bash", command), ("timeoutSec", ConfigValue::Whole(HOOK_SECONDS))])
-            }
-            // Gemini uses milliseconds.
-            InitClient::Gemini => ConfigValue::Table(vec![(
-                "hooks",
-                ConfigValue::List(vec![ConfigValue::Table(vec![
-                    ("name", ConfigValue::text("agent-mailbox")),
-                    kind,
-                    ("command", command),
-                    ("timeout", ConfigValue::Whole(HOOK_SECONDS * 1000)),
-                ])]),
-            )]),
-            _ => ConfigValue::Table(vec![(
-                "hooks",
-                ConfigValue::List(vec![ConfigValue::Table(vec![
-                    kind,
-                    ("command", command),
-                    ("timeout", ConfigValue::Whole(HOOK_SECONDS)),
-                ])]),
-            )]),
+            _ => json!({ "hooks": [{ "type": "command", "command": command, "timeout": HOOK_SECONDS }] }),
         }
     }
 }
 
 /// `amb` with the flags of the office, for a shell.
-fn shell(account: &ClientAccount) -> String {
-    let words = std::iter::once(account.command.clone()).chain(office(account));
+fn shell_command(account: &ClientAccount) -> String {
+    let words = std::iter::once(account.command.clone()).chain(office_flags(account));
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -227,8 +179,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn opencode(account: &ClientAccount) -> String {
-    let words = std::iter::once(account.command.clone()).chain(office(account));
+fn opencode_plugin(account: &ClientAccount) -> String {
+    let words = std::iter::once(account.command.clone()).chain(office_flags(account));
     let words: Vec<String> = words.chain(["watch".to_owned(), "--bell".to_owned()]).collect();
     // JSON is valid JavaScript, whatever a path contains.
     OPENCODE.replace("__COMMAND__", &serde_json::json!(words).to_string())

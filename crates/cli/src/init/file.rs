@@ -60,14 +60,14 @@ impl ConfigFile {
     }
 
     /// The change that adds the settings.
-    pub(crate) fn with(&self, settings: &[Setting]) -> Result<Plan> {
+    pub(crate) fn plan_adding(&self, settings: &[Setting]) -> Result<Plan> {
         let new = apply(self.format, self.text(), settings).with_context(|| self.path.display().to_string())?;
         Ok(Plan { old: self.text().to_owned(), new: Some(new) })
     }
 
     /// The change that removes the settings. If nobody else changed the file meanwhile, it becomes the backup, byte for byte;
     /// else it keeps everything that others wrote since.
-    pub(crate) fn without(&self, settings: &[Setting]) -> Result<Plan> {
+    pub(crate) fn plan_removing(&self, settings: &[Setting]) -> Result<Plan> {
         let old = self.text().to_owned();
         let before = read(&self.backup())?;
         let new =
@@ -98,14 +98,14 @@ impl ConfigFile {
         if !untouched && backup.exists() {
             return Ok(Some(backup));
         }
-        self.write(&backup, text)?;
+        self.replace(&backup, text)?;
         Ok(Some(backup))
     }
 
-    /// Carries the plan out, durably.
-    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<()> {
+    /// Applies the plan, durably.
+    pub(crate) fn write_plan(&self, plan: &Plan) -> Result<()> {
         match &plan.new {
-            Some(new) => self.write(&self.path, new),
+            Some(new) => self.replace(&self.path, new),
             None => Ok(fs_err::remove_file(&self.path)?),
         }
     }
@@ -118,7 +118,7 @@ impl ConfigFile {
         }
     }
 
-    fn write(&self, path: &Path, text: &str) -> Result<()> {
+    fn replace(&self, path: &Path, text: &str) -> Result<()> {
         let directory = path.parent().context("a file has a directory")?;
         fs_err::create_dir_all(directory)?;
         // The file may hold keys, so its permissions stay.
@@ -130,21 +130,19 @@ impl ConfigFile {
     }
 }
 
+/// The text of a file; `None` where there is none.
 fn read(path: &Path) -> Result<Option<String>> {
-    match fs_err::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let bytes = durable::read(path)?;
+    bytes.map(String::from_utf8).transpose().with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::ConfigValue;
+    use crate::init::value::table;
 
     fn settings(name: &str) -> Vec<Setting> {
-        vec![Setting::new(&["mcpServers", "mailbox"], ConfigValue::Table(vec![("command", ConfigValue::text(name))]))]
+        vec![Setting::new(&["mcpServers", "mailbox"], table([("command", name.into())]))]
     }
 
     fn open(directory: &Path) -> ConfigFile {
@@ -153,22 +151,22 @@ mod tests {
 
     fn init(directory: &Path, name: &str) {
         let config = open(directory);
-        let plan = config.with(&settings(name)).unwrap();
+        let plan = config.plan_adding(&settings(name)).unwrap();
         config.keep_backup(&settings(name)).unwrap();
-        config.carry_out(&plan).unwrap();
+        config.write_plan(&plan).unwrap();
     }
 
     fn undo(directory: &Path, name: &str) {
         let config = open(directory);
-        let plan = config.without(&settings(name)).unwrap();
-        config.carry_out(&plan).unwrap();
+        let plan = config.plan_removing(&settings(name)).unwrap();
+        config.write_plan(&plan).unwrap();
         config.drop_backup().unwrap();
     }
 
     const THEIRS: &str = "{\n  \"a\" : 1 // odd spacing\n}";
 
     #[test]
-    fn undoing_gives_the_file_back_to_the_byte_even_after_two_changes() {
+    fn undoing_restores_the_file_byte_for_byte_even_after_two_changes() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("settings.json");
         fs_err::write(&path, THEIRS).unwrap();
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_we_made_goes_again() {
+    fn a_file_that_we_created_is_removed() {
         let home = tempfile::tempdir().unwrap();
         init(home.path(), "amb");
         assert!(home.path().join("settings.json").exists());
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn undoing_twice_and_undoing_nothing_are_no_harm() {
+    fn undoing_without_our_settings_changes_nothing() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("settings.json");
         fs_err::write(&path, THEIRS).unwrap();
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link_and_the_mode_stays_the_mode() {
+    fn a_symlink_and_the_mode_of_its_target_are_kept() {
         let home = tempfile::tempdir().unwrap();
         let real = home.path().join("dotfiles.json");
         fs_err::write(&real, "{}").unwrap();

@@ -5,6 +5,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
+use super::value::{table, to_json};
 use super::{ConfigValue, EntryMark, PROGRAM, Setting};
 
 fn parse(text: &str) -> Result<CstRootNode> {
@@ -45,10 +46,10 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     if let Some(mark) = &setting.entry {
         return set_entry(text, setting, mark);
     }
-    let present = data(text)?;
-    let there = at(&present, &setting.path);
-    let wanted = complete(setting, there);
-    if there.is_some_and(|there| contains(there, &wanted.to_json())) {
+    let document = data(text)?;
+    let present = at(&document, &setting.path);
+    let wanted = complete(setting, present);
+    if present.is_some_and(|present| contains(present, &to_json(&wanted))) {
         return Ok(text.to_owned());
     }
     edit(text, parents, |object| {
@@ -60,14 +61,14 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
 /// Adds our entry to a list, once, beside those of others.
 fn set_entry(text: &str, setting: &Setting, mark: &EntryMark) -> Result<String> {
     let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
-    let present = data(text)?;
-    let there = at(&present, &setting.path);
-    if there.is_none() && mark.only_if_there {
+    let document = data(text)?;
+    let present = at(&document, &setting.path);
+    if present.is_none() && mark.only_if_there {
         return Ok(text.to_owned());
     }
-    let entries = there.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let entries = present.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let ours: Vec<&Value> = entries.iter().filter(|entry| is_ours(entry, mark)).collect();
-    if ours == [&setting.value.to_json()] {
+    if ours == [&to_json(&setting.value)] {
         return Ok(text.to_owned());
     }
     edit(text, parents, |object| {
@@ -75,7 +76,7 @@ fn set_entry(text: &str, setting: &Setting, mark: &EntryMark) -> Result<String> 
             .array_value_or_create(last)
             .with_context(|| format!("{last:?} is there and is not a list; mend the file first"))?;
         remove_ours(&list, entries, mark);
-        list.append(setting.value.to_cst());
+        list.append(setting.value.clone());
         Ok(())
     })
 }
@@ -93,7 +94,7 @@ fn remove_ours(list: &CstArray, entries: &[Value], mark: &EntryMark) {
 fn is_ours(entry: &Value, mark: &EntryMark) -> bool {
     let ours = |text: &str| {
         let program = text.strip_suffix(&mark.text).and_then(|before| before.strip_suffix(' '));
-        program.is_some_and(|program| program.contains(PROGRAM)) || text == mark.text.trim_matches('"')
+        text == mark.text || (mark.is_suffix && program.is_some_and(|program| program.contains(PROGRAM)))
     };
     match entry {
         Value::String(text) => ours(text),
@@ -107,8 +108,8 @@ fn is_ours(entry: &Value, mark: &EntryMark) -> bool {
 
 /// Removes our entry from a list; a list that we created is removed with it.
 pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &EntryMark) -> Result<String> {
-    let present = data(text)?;
-    let Some(entries) = at(&present, path).and_then(Value::as_array) else { return Ok(text.to_owned()) };
+    let document = data(text)?;
+    let Some(entries) = at(&document, path).and_then(Value::as_array) else { return Ok(text.to_owned()) };
     if !entries.iter().any(|entry| is_ours(entry, mark)) {
         return Ok(text.to_owned());
     }
@@ -118,53 +119,53 @@ pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &En
     }
     let root = parse(text)?;
     let Some((last, parents)) = path.split_last() else { bail!("a setting needs a place") };
-    if let Some(list) = table(&root, parents).and_then(|object| object.array_value(last)) {
+    if let Some(list) = object_at(&root, parents).and_then(|object| object.array_value(last)) {
         remove_ours(&list, entries, mark);
     }
     Ok(root.to_string())
 }
 
 /// The value to write: with those defaults whose fields are missing.
-fn complete(setting: &Setting, there: Option<&Value>) -> ConfigValue {
-    let ConfigValue::Table(fields) = &setting.value else { return setting.value.clone() };
-    let missing = |(key, _): &&(&str, ConfigValue)| there.is_none_or(|there| there.get(key).is_none());
-    ConfigValue::Table(fields.iter().chain(setting.defaults.iter().filter(missing)).cloned().collect())
+fn complete(setting: &Setting, present: Option<&Value>) -> ConfigValue {
+    let CstInputValue::Object(fields) = &setting.value else { return setting.value.clone() };
+    let missing = |(key, _): &&(String, ConfigValue)| present.is_none_or(|present| present.get(key).is_none());
+    table(fields.iter().chain(setting.defaults.iter().filter(missing)).cloned())
 }
 
-/// Whether everything wanted is there. There may be more.
-fn contains(there: &Value, wanted: &Value) -> bool {
+/// Whether `present` has everything wanted. It may have more.
+fn contains(present: &Value, wanted: &Value) -> bool {
     match wanted {
         Value::Object(fields) => {
-            fields.iter().all(|(key, value)| there.get(key).is_some_and(|there| contains(there, value)))
+            fields.iter().all(|(key, value)| present.get(key).is_some_and(|present| contains(present, value)))
         }
-        _ => there == wanted,
+        _ => present == wanted,
     }
 }
 
 fn put(object: &CstObject, key: &str, wanted: &ConfigValue) {
     match (object.get(key), wanted) {
         (None, _) => {
-            object.append(key, wanted.to_cst());
+            object.append(key, wanted.clone());
         }
-        (Some(property), ConfigValue::Table(fields)) => match property.object_value() {
+        (Some(property), CstInputValue::Object(fields)) => match property.object_value() {
             Some(inner) => fields.iter().for_each(|(key, item)| put(&inner, key, item)),
-            None => property.set_value(wanted.to_cst()),
+            None => property.set_value(wanted.clone()),
         },
-        (Some(property), _) => property.set_value(wanted.to_cst()),
+        (Some(property), _) => property.set_value(wanted.clone()),
     }
 }
 
 /// Restores what `before` has at that path, or removes the value where it has none.
 pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<String> {
-    let (present, before) = (data(text)?, data(before)?);
-    if at(&present, path) == at(&before, path) {
+    let (document, before) = (data(text)?, data(before)?);
+    if at(&document, path) == at(&before, path) {
         return Ok(text.to_owned());
     }
     let root = parse(text)?;
     // From the inside out: our value, then each table around it that was not there before and is empty now.
     for length in (1..=path.len()).rev() {
         let (place, inner) = (&path[..length], length == path.len());
-        let Some(object) = table(&root, &place[..length - 1]) else { break };
+        let Some(object) = object_at(&root, &place[..length - 1]) else { break };
         let Some(property) = object.get(&place[length - 1]) else { break };
         match at(&before, place) {
             Some(value) if inner => property.set_value(cst(value)),
@@ -178,7 +179,7 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
     Ok(root.to_string())
 }
 
-fn table(root: &CstRootNode, path: &[String]) -> Option<CstObject> {
+fn object_at(root: &CstRootNode, path: &[String]) -> Option<CstObject> {
     path.iter().try_fold(root.object_value()?, |object, key| object.object_value(key))
 }
 
@@ -211,14 +212,12 @@ mod tests {
     use super::*;
 
     fn mailbox(args: &[&str]) -> Setting {
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let server =
-            ConfigValue::Table(vec![("command", ConfigValue::text("amb")), ("args", ConfigValue::Texts(args))]);
+        let server = table([("command", "amb".into()), ("args", args.to_vec().into())]);
         Setting::new(&["mcpServers", "mailbox"], server)
     }
 
     #[test]
-    fn an_empty_file_becomes_a_whole_one() {
+    fn an_empty_file_gets_the_setting() {
         for empty in ["", "\n", "{}"] {
             let text = set(empty, &mailbox(&["mcp"])).unwrap();
             let value: Value = serde_json::from_str(&text).unwrap();
@@ -237,7 +236,7 @@ mod tests {
 ";
 
     #[test]
-    fn comments_and_liberties_stay_and_undoing_gives_the_text_back() {
+    fn comments_and_unquoted_keys_stay_and_undoing_restores_the_text() {
         let text = set(COMMENTED, &mailbox(&["mcp"])).unwrap();
         for kept in ["// my servers", "/* why */", "'dark', // at night", "args: [1, 2,]"] {
             assert!(text.contains(kept), "{text}");
@@ -263,7 +262,7 @@ mod tests {
     #[test]
     fn a_default_yields_to_what_is_there() {
         let mut setting = mailbox(&["mcp"]);
-        setting.defaults = vec![("allowFrom", ConfigValue::Texts(vec!["*".into()]))];
+        setting.defaults = vec![("allowFrom".into(), vec!["*"].into())];
         let fresh = data(&set("", &setting).unwrap()).unwrap();
         assert_eq!(fresh["mcpServers"]["mailbox"]["allowFrom"], serde_json::json!(["*"]));
         let chosen = "{\"mcpServers\": {\"mailbox\": {\"allowFrom\": [\"ann\"]}}}";
@@ -272,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_joins_a_list_once_and_leaves_it_again() {
+    fn an_entry_is_added_to_a_list_once_and_removed_again() {
         let theirs = "{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls)\", // theirs\n    ]\n  }\n}\n";
-        let rule = Setting::entry(&["permissions", "allow"], ConfigValue::text("mcp__mailbox"), "\"mcp__mailbox\"");
+        let rule = Setting::rule(&["permissions", "allow"], "mcp__mailbox".into());
         let text = set(theirs, &rule).unwrap();
         assert_eq!(data(&text).unwrap()["permissions"]["allow"], serde_json::json!(["Bash(ls)", "mcp__mailbox"]));
         assert!(text.contains("// theirs"), "{text}");
@@ -285,8 +284,8 @@ mod tests {
         let made = set("", &rule).unwrap();
         assert!(is_empty(&restore_entry(&made, "", &rule.path, &mark).unwrap()).unwrap());
         let hook = |command: &str| {
-            let value = ConfigValue::Table(vec![("command", ConfigValue::text(command))]);
-            Setting::entry(&["hooks", "Stop"], value, "hook claude stop")
+            let value = table([("command", command.into())]);
+            Setting::command(&["hooks", "Stop"], value, "hook claude stop".into())
         };
         let moved =
             set(&set("{}", &hook("/old/amb hook claude stop")).unwrap(), &hook("amb hook claude stop")).unwrap();
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn undoing_removes_only_what_we_made() {
+    fn undoing_removes_only_our_settings() {
         let path = mailbox(&[]).path;
         let made = set("{}", &mailbox(&["mcp"])).unwrap();
         assert!(is_empty(&restore(&made, "", &path).unwrap()).unwrap());

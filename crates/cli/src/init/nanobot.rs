@@ -14,17 +14,18 @@ use super::json;
 /// The settings of the section; those that are missing are decided elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Section {
-    agent: Option<String>,
+    pub(crate) agent: Option<String>,
+    /// The directory of the mailboxes, as written: it may begin with `~`.
     root: Option<PathBuf>,
-    server: Option<String>,
+    /// The network office; the channel prefers it to a directory.
+    pub(crate) server: Option<String>,
     description: Option<String>,
     capabilities: Option<Vec<String>>,
     allow_from: Option<Vec<String>>,
     max_concurrent_tasks: Option<u32>,
 }
 
-/// The section in the text of a configuration, if it is there. Names are written `allowFrom` or `allow_from`, as nanobot accepts
-/// both.
+/// The section in the text of a configuration, if it is there. Keys are in camel case or in snake case, as nanobot accepts both.
 pub(crate) fn section(text: &str) -> Result<Option<Section>> {
     let Some(found) = json::value_at(text, &["channels", "mailbox"])? else { return Ok(None) };
     let get = |names: [&'static str; 2]| {
@@ -38,12 +39,13 @@ pub(crate) fn section(text: &str) -> Result<Option<Section>> {
             })
             .transpose()
     };
-    let max_concurrent_tasks = match get(["maxConcurrentTasks", "max_concurrent_tasks"]) {
-        Some((name, value)) => {
-            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-            Some(number.with_context(|| format!("channels.mailbox.{name} is not a whole number"))?)
-        }
-        None => None,
+    let number = |names: [&'static str; 2]| -> Result<Option<u32>> {
+        get(names)
+            .map(|(name, value)| {
+                let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+                number.with_context(|| format!("channels.mailbox.{name} is not a whole number"))
+            })
+            .transpose()
     };
     let texts = |names: [&'static str; 2]| get(names).map(|(name, value)| list(name, value)).transpose();
     Ok(Some(Section {
@@ -53,7 +55,7 @@ pub(crate) fn section(text: &str) -> Result<Option<Section>> {
         description: text(["description", "description"])?,
         capabilities: texts(["capabilities", "capabilities"])?,
         allow_from: texts(["allowFrom", "allow_from"])?,
-        max_concurrent_tasks,
+        max_concurrent_tasks: number(["maxConcurrentTasks", "max_concurrent_tasks"])?,
     }))
 }
 
@@ -69,17 +71,7 @@ fn list(name: &str, value: &Value) -> Result<Vec<String>> {
 }
 
 impl Section {
-    /// The agent's name, where it says one.
-    pub(crate) fn agent(&self) -> Option<&str> {
-        self.agent.as_deref()
-    }
-
-    /// The network office, where it names one; the channel prefers it to a directory.
-    pub(crate) fn server(&self) -> Option<&str> {
-        self.server.as_deref()
-    }
-
-    /// The directory of the mailboxes, where it says one.
+    /// The directory of the mailboxes, where the section names one.
     pub(crate) fn root(&self, home: &Path) -> Option<PathBuf> {
         let root = self.root.as_ref()?;
         Some(root.strip_prefix("~").map_or_else(|_| root.clone(), |rest| home.join(rest)))
@@ -95,7 +87,7 @@ impl Section {
         self.server.is_none() && self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
     }
 
-    /// The card's `allow_from` where the section says `*`, which is ignored then: it would open what somebody closed.
+    /// The card's `allow_from` where it is narrower than the section's `*`, which is ignored then: it would open what somebody closed.
     pub(crate) fn narrower<'c>(&self, card: &'c Card) -> Option<&'c [String]> {
         let is_everybody = |names: &[String]| names.iter().any(|name| name == "*");
         let wants_everybody = self.allow_from.as_deref().is_some_and(is_everybody);
@@ -132,7 +124,7 @@ pub(crate) fn has_plugin(path: &OsStr, home: &Path) -> bool {
     let prefix = |program: &Path| program.parent()?.parent().map(Path::to_owned);
     let places =
         [real.as_deref().and_then(prefix), interpreter(&script).as_deref().and_then(prefix), Some(home.join(".local"))];
-    places.into_iter().flatten().any(|prefix| is_below(&prefix))
+    places.into_iter().flatten().any(|prefix| has_channel(&prefix))
 }
 
 /// The interpreter that a script's first line names.
@@ -144,8 +136,8 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     line.strip_prefix("#!")?.split_whitespace().next().map(PathBuf::from)
 }
 
-/// Whether a Python under this prefix has it: `lib/python3.12/site-packages`, or Debian's `dist-packages`.
-fn is_below(prefix: &Path) -> bool {
+/// Whether a Python under this prefix has the channel: in `lib/python3.12/site-packages`, or in Debian's `dist-packages`.
+fn has_channel(prefix: &Path) -> bool {
     let Ok(entries) = fs_err::read_dir(prefix.join("lib")) else { return false };
     let pythons = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"));
     pythons.map(|entry| entry.path()).any(|python| {
@@ -179,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_said_is_on_the_card_in_either_spelling() {
+    fn the_section_sets_the_card_in_camel_case_and_in_snake_case() {
         let camel = r#"{ channels: { mailbox: { agentId: "coder", allowFrom: ["ann"], maxConcurrentTasks: 1,
             description: "writes code", capabilities: ["rust"] } } }"#;
         let snake = r#"{ "channels": { "mailbox": { "agent_id": "coder", "allow_from": "ann", "max_concurrent_tasks": 1,
@@ -195,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_heard_where_the_list_is_empty_and_a_star_widens_nothing() {
+    fn an_empty_allow_from_allows_nobody_and_a_star_does_not_widen_the_card() {
         let card = |allow: &str, there: &[&str]| {
             let text = format!(r#"{{"channels": {{"mailbox": {{"allowFrom": {allow}}}}}}}"#);
             let there = AllowFrom(there.iter().map(|name| (*name).to_owned()).collect());
@@ -207,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_that_is_not_followed_is_found() {
+    fn a_star_that_is_ignored_is_reported() {
         let narrower = |allow: &str, there: &[&str]| {
             let text = format!(r#"{{"channels": {{"mailbox": {{"allowFrom": {allow}}}}}}}"#);
             let there = AllowFrom(there.iter().map(|name| (*name).to_owned()).collect());
@@ -218,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_about_one_agent_in_one_directory() {
+    fn a_section_applies_to_one_agent_in_one_directory() {
         let text = r#"{"channels": {"mailbox": {"agentId": "coder", "mailboxesRoot": "~/mail"}}}"#;
         let section = section(text).unwrap().unwrap();
         let is = |agent: &str, directory: &str| {

@@ -8,7 +8,7 @@ use super::{ConfigValue, Setting};
 const MARK: &str = "Written by `amb init";
 
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
-    let ConfigValue::Text(program) = &setting.value else { bail!("a program is a text") };
+    let ConfigValue::String(program) = &setting.value else { bail!("a program is a text") };
     if !text.trim().is_empty() && !is_ours(text) {
         bail!("the file is there and was not written by amb; move it away first");
     }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn only_a_program_of_ours_is_replaced_or_removed() {
-        let setting = Setting::new(&[], ConfigValue::text("// Written by `amb init x`\nnew\n"));
+        let setting = Setting::new(&[], "// Written by `amb init x`\nnew\n".into());
         assert_eq!(set("", &setting).unwrap(), "// Written by `amb init x`\nnew\n");
         assert!(set("// Written by `amb init x`\nold\n", &setting).unwrap().ends_with("new\n"));
         assert!(set("theirs\n", &setting).is_err());

@@ -9,7 +9,7 @@ const END: &str = "<!-- agent-mailbox: end -->";
 
 /// Adds the section to the text: where it was, else at the end.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
-    let ConfigValue::Text(words) = &setting.value else { bail!("a section is a text") };
+    let ConfigValue::String(words) = &setting.value else { bail!("a section is a text") };
     let section = format!("{BEGIN}\n{}\n{END}\n", words.trim_end());
     Ok(match find(text) {
         Some((start, end)) => format!("{}{section}{}", &text[..start], &text[end..]),
@@ -43,8 +43,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_put_once_replaced_in_its_place_and_taken_out_again() {
-        let setting = |words: &str| Setting::new(&[], ConfigValue::text(words));
+    fn a_section_is_added_once_replaced_in_place_and_removed() {
+        let setting = |words: &str| Setting::new(&[], words.into());
         let theirs = "# Rules\n\nBe brief.\n";
         let once = set(theirs, &setting("mail")).unwrap();
         assert!(once.starts_with(theirs) && once.contains("\nmail\n"), "{once}");

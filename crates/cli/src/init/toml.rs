@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use toml_edit::{DocumentMut, TableLike};
 
+use super::value::to_toml;
 use super::{ConfigValue, Setting};
 
 fn parse(text: &str) -> Result<DocumentMut> {
@@ -41,23 +42,23 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
 
 /// Sets the value; returns whether anything changed.
 fn put(table: &mut dyn TableLike, key: &str, wanted: &ConfigValue) -> bool {
-    let Some(there) = table.get_mut(key) else {
-        table.insert(key, wanted.to_toml());
+    let mut new = to_toml(wanted);
+    let Some(present) = table.get_mut(key) else {
+        table.insert(key, new);
         return true;
     };
-    if let (ConfigValue::Table(fields), Some(inner)) = (wanted, there.as_table_like_mut()) {
+    if let (ConfigValue::Object(fields), Some(inner)) = (wanted, present.as_table_like_mut()) {
         // Not `any`, which would stop at the first change.
         return fields.iter().fold(false, |changed, (key, item)| put(inner, key, item) || changed);
     }
-    if plain(there) == plain(&wanted.to_toml()) {
+    if plain(present) == plain(&new) {
         return false;
     }
-    let mut new = wanted.to_toml();
     // The comment after the value, and the space before it, stay.
-    if let (Some(old), Some(new)) = (there.as_value(), new.as_value_mut()) {
+    if let (Some(old), Some(new)) = (present.as_value(), new.as_value_mut()) {
         *new.decor_mut() = old.decor().clone();
     }
-    *there = new;
+    *present = new;
     true
 }
 
@@ -95,9 +96,9 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
 }
 
 /// The value at a path.
-pub(super) fn value_at(text: &str, path: &[String]) -> Result<Option<Value>> {
+pub(super) fn value_at(text: &str, path: &[impl AsRef<str>]) -> Result<Option<Value>> {
     let document: Value = ::toml::from_str(text).context("the file is not TOML; mend it first")?;
-    Ok(path.iter().try_fold(&document, |value, key| value.get(key)).cloned())
+    Ok(path.iter().try_fold(&document, |value, key| value.get(key.as_ref())).cloned())
 }
 
 /// Whether the document is empty.
@@ -111,16 +112,14 @@ mod tests {
     use super::*;
 
     fn mailbox(args: &[&str]) -> Setting {
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let server =
-            ConfigValue::Table(vec![("command", ConfigValue::text("amb")), ("args", ConfigValue::Texts(args))]);
+        let server = crate::init::value::table([("command", "amb".into()), ("args", args.to_vec().into())]);
         Setting::new(&["mcp_servers", "mailbox"], server)
     }
 
     const THERE: &str = "# mine\nmodel = \"gpt-6\" # the best\n\n[mcp_servers.docs]\ncommand = \"docs\"\n\n[profiles.fast]\nmodel = \"mini\"\n";
 
     #[test]
-    fn comments_stay_and_undoing_gives_the_text_back() {
+    fn comments_stay_and_undoing_restores_the_text() {
         let text = set(THERE, &mailbox(&["mcp", "--as", "ann"])).unwrap();
         assert!(
             text.contains("[mcp_servers.mailbox]\ncommand = \"amb\"\nargs = [\"mcp\", \"--as\", \"ann\"]"),
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_tables_are_served_too() {
+    fn inline_tables_are_edited_too() {
         let text = set("mcp_servers = { docs = { command = \"docs\" } }\n", &mailbox(&["mcp"])).unwrap();
         assert_eq!(value_at(&text, &mailbox(&[]).path).unwrap().unwrap()["command"], "amb");
         assert!(text.contains("docs"), "{text}");

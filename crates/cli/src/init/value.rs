@@ -1,74 +1,43 @@
-//! A value that can be written in either format, with its fields in a readable order.
+//! The value of a setting, for every format. [`CstInputValue`] keeps fields in the order in which they are written.
 
 use jsonc_parser::cst::CstInputValue;
-use serde_json::{Value, json};
+use serde_json::Value;
+use toml_edit::Item;
 
 /// A configured value.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ConfigValue {
-    Flag(bool),
-    Whole(i64),
-    Text(String),
-    Texts(Vec<String>),
-    Table(Vec<(&'static str, ConfigValue)>),
-    List(Vec<ConfigValue>),
+pub(crate) type ConfigValue = CstInputValue;
+
+/// A value with these fields.
+pub(super) fn table<K: Into<String>>(fields: impl IntoIterator<Item = (K, ConfigValue)>) -> ConfigValue {
+    CstInputValue::Object(fields.into_iter().map(|(key, item)| (key.into(), item)).collect())
 }
 
-impl ConfigValue {
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        ConfigValue::Text(text.into())
+/// Converts to plain JSON, for comparison.
+pub(super) fn to_json(value: &ConfigValue) -> Value {
+    match value {
+        CstInputValue::Null => Value::Null,
+        CstInputValue::Bool(flag) => Value::Bool(*flag),
+        CstInputValue::Number(number) => number.parse().map_or(Value::Null, Value::Number),
+        CstInputValue::String(text) => text.as_str().into(),
+        CstInputValue::Array(items) => items.iter().map(to_json).collect(),
+        CstInputValue::Object(fields) => fields.iter().map(|(key, item)| (key.clone(), to_json(item))).collect(),
     }
+}
 
-    /// As JSON, for comparison.
-    pub(crate) fn to_json(&self) -> Value {
-        match self {
-            ConfigValue::Flag(flag) => json!(flag),
-            ConfigValue::Whole(number) => json!(number),
-            ConfigValue::Text(text) => json!(text),
-            ConfigValue::Texts(texts) => json!(texts),
-            ConfigValue::Table(fields) => {
-                fields.iter().map(|(key, item)| ((*key).to_owned(), item.to_json())).collect()
-            }
-            ConfigValue::List(items) => items.iter().map(ConfigValue::to_json).collect(),
+/// Converts to TOML, which has no null.
+pub(super) fn to_toml(value: &ConfigValue) -> Item {
+    match value {
+        CstInputValue::Null => Item::None,
+        CstInputValue::Bool(flag) => toml_edit::value(*flag),
+        CstInputValue::Number(number) => number.parse().map_or(Item::None, Item::Value),
+        CstInputValue::String(text) => toml_edit::value(text.as_str()),
+        CstInputValue::Array(items) => {
+            let values = items.iter().filter_map(|item| to_toml(item).into_value().ok());
+            toml_edit::value(values.collect::<toml_edit::Array>())
         }
-    }
-
-    /// As JSON that keeps the order of fields.
-    pub(crate) fn to_cst(&self) -> CstInputValue {
-        match self {
-            ConfigValue::Flag(flag) => CstInputValue::Bool(*flag),
-            ConfigValue::Whole(number) => CstInputValue::Number(number.to_string()),
-            ConfigValue::Text(text) => CstInputValue::String(text.clone()),
-            ConfigValue::Texts(texts) => {
-                CstInputValue::Array(texts.iter().cloned().map(CstInputValue::String).collect())
-            }
-            ConfigValue::Table(fields) => {
-                CstInputValue::Object(fields.iter().map(|(key, item)| ((*key).to_owned(), item.to_cst())).collect())
-            }
-            ConfigValue::List(items) => CstInputValue::Array(items.iter().map(ConfigValue::to_cst).collect()),
-        }
-    }
-
-    /// As TOML.
-    pub(crate) fn to_toml(&self) -> toml_edit::Item {
-        match self {
-            ConfigValue::Flag(flag) => toml_edit::value(*flag),
-            ConfigValue::Whole(number) => toml_edit::value(*number),
-            ConfigValue::Text(text) => toml_edit::value(text.as_str()),
-            ConfigValue::Texts(texts) => {
-                toml_edit::value(texts.iter().map(String::as_str).collect::<toml_edit::Array>())
-            }
-            ConfigValue::Table(fields) => {
-                let mut table = toml_edit::Table::new();
-                for (key, item) in fields {
-                    table.insert(key, item.to_toml());
-                }
-                toml_edit::Item::Table(table)
-            }
-            ConfigValue::List(items) => {
-                let values = items.iter().filter_map(|item| item.to_toml().into_value().ok());
-                toml_edit::value(values.collect::<toml_edit::Array>())
-            }
+        CstInputValue::Object(fields) => {
+            let fields = fields.iter().map(|(key, item)| (key.as_str(), to_toml(item)));
+            Item::Table(fields.collect::<toml_edit::Table>())
         }
     }
 }

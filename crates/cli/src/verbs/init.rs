@@ -1,21 +1,20 @@
 //! `amb init`: adds the mailbox to a client's configuration.
 
-mod besides;
+mod change;
 
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
 use amb_core::{AgentName, Card, Code, Mailbox, OfficeError};
 use anyhow::Context;
-use clap::ValueEnum;
 use serde_json::json;
 
+use self::change::{FileChange, WrittenFile};
 use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::init::{
-    ClientAccount, ConfigFile, ConfigValue, Hooks, InitClient, PROGRAM, Places, Scope, Setting, agent_at, diff,
-    server_at,
+    ClientAccount, ConfigFile, Extra, Hooks, InitClient, PROGRAM, Places, Scope, Setting, agent_at, server_at,
 };
 use crate::output::Output;
 use crate::{home, household, keys, profile};
@@ -76,46 +75,47 @@ impl InitCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let config = self.open_config()?;
         if self.undo {
-            return self.undo(&config, output);
+            return self.undo(config, output);
         }
         let section = match self.client {
             InitClient::Nanobot => nanobot::section(config.text()).map_err(usage)?,
             _ => None,
         };
         // Arguments may be left out where nanobot's configuration has them.
-        let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
-        let (name, is_said) = self.speaker(office, &config).await?;
+        let office = &match &section {
+            Some(section) => complete_from(section, office)?,
+            None => office.clone(),
+        };
+        let (name, is_given) = self.agent_name(office, &config).await?;
         let account = self.account(office, name.clone())?;
         let mut settings = self.client.settings(&account, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
-        settings.extend(self.more_settings(&account));
-        let plan = config.with(&settings).map_err(usage)?;
-        let besides = self.besides(&account)?;
-        let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
-        let registered = if self.dry_run { None } else { register(office, &name, section.as_ref(), output).await? };
         let warnings = self.warnings(&account, &config)?;
-        let mut backup = None;
-        if plan.changes() && !self.dry_run {
-            backup = config.keep_backup(&settings)?;
-            config.carry_out(&plan)?;
+        if !self.server_only {
+            settings.extend(self.client.more_settings(&account, &self.name, self.hooks()));
         }
-        let besides = besides::write(besides, self.dry_run)?;
+        // Everything is planned before anything is written, so that errors are found first.
+        let mut changes = vec![FileChange::adding(config, settings)?];
+        if !self.server_only {
+            for Extra { path, format, settings } in self.extras(&account, self.hooks())? {
+                changes.push(FileChange::adding(ConfigFile::open(path, format)?, settings)?);
+            }
+        }
+        let registered = !self.dry_run && register(office, &name, section.as_ref(), output).await?;
+        let written = changes.into_iter().map(|change| change.write(self.dry_run)).collect::<Result<Vec<_>, _>>()?;
+        let (main, extras) = written.split_first().context("a client has a file")?;
         if output.json {
             let document = json!({
-                "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
-                "backup": backup, "agent": name, "registered": registered.unwrap_or(false), "warnings": warnings,
-                "files": besides,
+                "path": main.path, "changed": main.changed, "dry_run": self.dry_run, "diff": main.diff,
+                "backup": main.backup, "agent": name, "registered": registered, "warnings": warnings,
+                "files": extras,
             });
             return Ok(output.document(&document)?);
         }
-        if !is_said {
+        if !is_given {
             output.note(format!("the agent is {name}; --as NAME gives it another name"));
         }
-        tell(output, &config, &change, self.dry_run)?;
-        if let Some(backup) = backup {
-            output.note(format!("what was there before is kept in {}", backup.display()));
-        }
-        besides::tell_all(&besides, output)?;
+        self.show(main, extras, output)?;
         for warning in warnings {
             output.note(format!("warning: {warning}"));
         }
@@ -125,25 +125,19 @@ impl InitCommand {
         Ok(())
     }
 
-    /// What will keep the client from working although its file is right.
+    /// Reasons why the client will not work although its file is right.
     fn warnings(&self, account: &ClientAccount, config: &ConfigFile) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
         if account.has_plugin && self.client == InitClient::Nanobot {
-            let tools = InitClient::Nanobot
-                .settings(&ClientAccount { has_plugin: false, ..account.clone() }, &self.name, false)
-                .map_err(usage)?;
-            let there =
-                tools.first().map(|tools| server_at(config.format, config.text(), tools)).transpose().map_err(usage)?;
-            if there.flatten().is_some() {
+            let server = server_at(config.format, config.text(), &self.client.path(&self.name)).map_err(usage)?;
+            if server.is_some() {
                 warnings.push(format!(
                     "tools.mcpServers.{} is there from before, and the channel has tools of its own: `amb init nanobot --undo` \
                      takes it out, then run this again",
                     self.name
                 ));
             }
-            return Ok(warnings);
-        }
-        if account.command == PROGRAM && !is_on_path(PROGRAM) {
+        } else if account.command == PROGRAM && !is_on_path(PROGRAM) {
             warnings.push(format!(
                 "{PROGRAM} is not on your PATH, and this file starts it by its name: put it into a directory of the PATH, or use \
                  --scope user"
@@ -152,7 +146,8 @@ impl InitCommand {
         Ok(warnings)
     }
 
-    fn undo(&self, config: &ConfigFile, output: Output) -> Result<(), Failure> {
+    /// Removes our settings from all files, hooks included, whether or not this command would write them.
+    fn undo(&self, config: ConfigFile, output: Output) -> Result<(), Failure> {
         // Any account will do: only the paths of the settings matter.
         let nobody = ClientAccount {
             me: AgentName::parse("nobody").map_err(anyhow::Error::from)?,
@@ -164,47 +159,71 @@ impl InitCommand {
             has_plugin: self.plugin && self.client == InitClient::ClaudeCode,
         };
         let mut settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
-        self.check_not_taken(config, &settings)?;
+        self.check_not_taken(&config, &settings)?;
         settings.extend(self.client.more_settings(&nobody, &self.name, Hooks::Always));
-        let plan = config.without(&settings).map_err(usage)?;
-        let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
-        if plan.changes() && !self.dry_run {
-            config.carry_out(&plan)?;
-            config.drop_backup()?;
+        let main = FileChange::removing(config, settings)?.write_undo(self.dry_run)?;
+        let mut extras = Vec::new();
+        for Extra { path, format, settings } in self.extras(&nobody, Hooks::Always)? {
+            let change = FileChange::removing(ConfigFile::open(path, format)?, settings)?;
+            extras.push(change.write_undo(self.dry_run)?);
         }
-        let besides = self.undo_besides(&nobody)?;
         if output.json {
             let document = json!({
-                "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
-                "files": besides,
+                "path": main.path, "changed": main.changed, "dry_run": self.dry_run, "diff": main.diff,
+                "files": extras,
             });
             return Ok(output.document(&document)?);
         }
-        tell(output, config, &change, self.dry_run)?;
-        besides::tell_all(&besides, output)
+        self.show(&main, &extras, output)
+    }
+
+    /// Shows the changes: the file with the servers in any case, others where they changed.
+    fn show(&self, main: &WrittenFile, extras: &[WrittenFile], output: Output) -> Result<(), Failure> {
+        if main.diff.is_empty() {
+            output.note(format!("{}: nothing to change", main.path.display()));
+        } else {
+            main.show(self.dry_run, output)?;
+        }
+        extras.iter().filter(|file| file.changed).try_for_each(|file| file.show(self.dry_run, output))
+    }
+
+    fn scope(&self) -> Scope {
+        self.scope.unwrap_or_else(|| self.client.default_scope())
+    }
+
+    fn hooks(&self) -> Hooks {
+        match (self.hooks, self.no_hooks) {
+            (true, _) => Hooks::Always,
+            (_, true) => Hooks::Never,
+            _ => Hooks::Default,
+        }
+    }
+
+    /// The additional files. Where a file was named, the paths of the others are unknown.
+    fn extras(&self, account: &ClientAccount, hooks: Hooks) -> Result<Vec<Extra>, Failure> {
+        match self.config {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(self.client.extras(account, &self.name, self.scope(), &places()?, hooks)),
+        }
     }
 
     fn open_config(&self) -> Result<ConfigFile, Failure> {
-        let scope = self.scope.unwrap_or_else(|| self.client.usual_scope());
-        let places = places()?;
-        let (usual, format) = match &self.config {
-            // The scope only selects the path, which was given.
-            Some(_) => self.client.place(self.client.usual_scope(), &places),
-            None => self.client.place(scope, &places),
-        }
-        .map_err(usage)?;
-        Ok(ConfigFile::open(self.config.clone().unwrap_or(usual), format)?)
+        // A scope excludes --config, so with a path that was given this is the default scope, which every client has.
+        let (path, format) = self.client.config_file(self.scope(), &places()?).map_err(usage)?;
+        Ok(ConfigFile::open(self.config.clone().unwrap_or(path), format)?)
     }
 
     /// Refuses to replace another server of the same name.
     fn check_not_taken(&self, config: &ConfigFile, settings: &[Setting]) -> Result<(), Failure> {
         let path = self.client.path(&self.name);
         // nanobot's channel is no server, and the user's own section of it is expected.
-        let Some(first) = settings.first().filter(|setting| setting.path == path) else { return Ok(()) };
-        let there = server_at(config.format, config.text(), first)
+        if settings.first().is_none_or(|setting| setting.path != path) {
+            return Ok(());
+        }
+        let server = server_at(config.format, config.text(), &path)
             .with_context(|| config.path.display().to_string())
             .map_err(usage)?;
-        match there {
+        match server {
             Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != PROGRAM) => {
                 let taken = format!(
                     "{} has a server {:?} already, which runs {command}; choose another name with --name",
@@ -217,24 +236,22 @@ impl InitCommand {
         }
     }
 
-    /// The agent that was named, or the one whose key the environment has, or the one that the client speaks for already; else
-    /// one with the client's name. Also returns whether it was given.
-    async fn speaker(&self, office: &OfficeArgs, config: &ConfigFile) -> Result<(AgentName, bool), Failure> {
+    /// The agent that was named, else the one whose key the environment has, else the one for which the client is configured already,
+    /// else one with the client's name. Also returns whether it was given.
+    async fn agent_name(&self, office: &OfficeArgs, config: &ConfigFile) -> Result<(AgentName, bool), Failure> {
         if let Some(name) = &office.me {
             return Ok((name.clone(), true));
         }
         if office.server.is_some() && profile::key_from_env().is_some() {
             return Ok((office.open().await?.me().clone(), true));
         }
-        let server = Setting::new(&self.client.path(&self.name), ConfigValue::text(""));
-        let before = agent_at(config.format, config.text(), &server).map_err(usage)?;
-        let name = before.or_else(|| Some(self.client.to_possible_value()?.get_name().to_owned()));
-        let name = name.and_then(|name| AgentName::parse(&name).ok());
+        let configured = agent_at(config.format, config.text(), &self.client.path(&self.name)).map_err(usage)?;
+        let name = AgentName::parse(&configured.unwrap_or_else(|| self.client.name())).ok();
         Ok((name.ok_or_else(|| Failure::usage("say who the client is: --as NAME"))?, false))
     }
 
     fn account(&self, office: &OfficeArgs, me: AgentName) -> Result<ClientAccount, Failure> {
-        let shared = self.config.is_none() && self.scope.unwrap_or_else(|| self.client.usual_scope()) == Scope::Project;
+        let shared = self.config.is_none() && self.scope() == Scope::Project;
         let command = match std::env::current_exe() {
             // A project's file is shared, so the path of this binary does not belong in it.
             Ok(path) if !shared => path.display().to_string(),
@@ -253,12 +270,8 @@ impl InitCommand {
         };
         let mut environment: Vec<_> = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
         if self.client == InitClient::Codex && !shared {
-            // Codex gives its servers little of its environment, and `codex queue` must find the same threads.
-            let home = match variable("CODEX_HOME") {
-                Some(home) => home,
-                None => home::user()?.join(".codex"),
-            };
-            environment.push(("CODEX_HOME", home.display().to_string()));
+            // Codex passes little of its environment to its servers, and `codex queue` must find the same threads.
+            environment.push(("CODEX_HOME", places()?.codex_home.display().to_string()));
         }
         if let Some(config) = &self.config
             && self.client == InitClient::Nanobot
@@ -304,7 +317,6 @@ impl InitCommand {
             InitClient::ClaudeCode => {
                 format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
             }
-            InitClient::Codex | InitClient::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
             InitClient::Gemini => {
                 "next: start gemini anew in a folder that it trusts (it starts no servers in others; `/permissions \
                                trust` there, or answer its question), and ask it to check its mailbox"
@@ -327,24 +339,25 @@ impl InitCommand {
                 "next: start copilot with `--allow-tool {}`, so that it need not ask each time, and ask it to check its mailbox",
                 self.name
             ),
-            InitClient::Qwen | InitClient::Windsurf | InitClient::Zed | InitClient::Vscode => {
-                "next: start the client anew and ask it to check its mailbox".into()
-            }
+            InitClient::Codex
+            | InitClient::Cursor
+            | InitClient::Qwen
+            | InitClient::Windsurf
+            | InitClient::Zed
+            | InitClient::Vscode => "next: start the client anew and ask it to check its mailbox".into(),
         }
     }
 }
 
 /// The office as it was given, completed by nanobot's configuration.
-fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Failure> {
+fn complete_from(section: &Section, office: &OfficeArgs) -> Result<OfficeArgs, Failure> {
     let mut office = office.clone();
-    if office.me.is_none()
-        && let Some(agent) = section.agent()
-    {
+    if let (None, Some(agent)) = (&office.me, &section.agent) {
         office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
     }
     // An office that merely runs on this machine was not named.
     let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != OfficeOrigin::Local;
-    match section.server() {
+    match &section.server {
         Some(server) if !is_named => {
             (office.server, office.dir, office.origin) = (Some(server.parse()?), None, OfficeOrigin::Said);
         }
@@ -364,16 +377,6 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
     Ok(office)
 }
 
-fn tell(output: Output, config: &ConfigFile, change: &str, dry_run: bool) -> Result<(), Failure> {
-    let path = config.path.display();
-    if change.is_empty() {
-        output.note(format!("{path}: nothing to change"));
-        return Ok(());
-    }
-    output.note(format!("{path}{}", if dry_run { " (not changed: --dry-run)" } else { "" }));
-    Ok(output.say(change.trim_end())?)
-}
-
 /// Registers the agent if it is unknown; returns whether it was. Its key at a server is stored apart from the client's
 /// configuration, which may be shared.
 async fn register(
@@ -381,66 +384,61 @@ async fn register(
     name: &AgentName,
     section: Option<&Section>,
     output: Output,
-) -> Result<Option<bool>, Failure> {
+) -> Result<bool, Failure> {
     let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
-    if let Some(server) = &office.server
-        && keys::find(server, name)?.is_none()
-    {
-        let path = match profile::key_from_env() {
-            Some(key) => {
-                let account = office.open().await?;
-                if account.me() != name {
-                    return Err(Failure::usage(format!(
-                        "the key in MAILBOX_API_KEY is {}'s, not {name}'s",
-                        account.me()
-                    )));
-                }
-                keys::keep(server, name, key.expose_secret())?
-            }
-            None => {
-                let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
-                // The same variable that `amb register` reads.
-                let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
-                let household = household::joining(&office, server, false)?;
-                let registered = amb_client::register(
-                    server,
-                    name,
-                    card,
-                    None,
-                    token.as_deref(),
-                    household.as_ref().map(|token| token.expose_secret()),
-                )
-                .await?;
-                keys::keep(server, name, registered.api_key.expose_secret())?
-            }
-        };
-        output.note(format!("{name}'s key at {server} is kept in {}", path.display()));
-        return Ok(Some(true));
+    let Some(server) = &office.server else {
+        let account = office.open().await?;
+        let is_new = ensure_registered(&*account, section).await?;
+        if is_new {
+            output.note(format!("{name} is registered at {}", account.describe()));
+        }
+        return Ok(is_new);
+    };
+    if keys::find(server, name)?.is_some() {
+        // Checks that the server accepts the key.
+        office.open().await?;
+        return Ok(false);
     }
-    let account = office.open().await?;
-    // At a server, a key that works belongs to a registered agent.
-    let entered = office.server.is_none() && enlist(&*account, section).await?;
-    if entered {
-        output.note(format!("{name} is registered at {}", account.describe()));
-    }
-    Ok(Some(entered))
+    let key = match profile::key_from_env() {
+        Some(key) => {
+            let account = office.open().await?;
+            if account.me() != name {
+                let detail = format!("the key in MAILBOX_API_KEY is {}'s, not {name}'s", account.me());
+                return Err(Failure::usage(detail));
+            }
+            key
+        }
+        None => {
+            let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
+            // The same variable that `amb register` reads.
+            let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
+            let household = household::joining(&office, server, false)?;
+            let household = household.as_ref().map(ExposeSecret::expose_secret);
+            amb_client::register(server, name, card, None, token.as_deref(), household).await?.api_key
+        }
+    };
+    let path = keys::keep(server, name, key.expose_secret())?;
+    output.note(format!("{name}'s key at {server} is kept in {}", path.display()));
+    Ok(true)
 }
 
-/// Registers the account's agent in a directory if it is unknown, so that it can be answered. Its card is plain, or as nanobot's
-/// configuration says; a card that differs from that is updated. Returns whether it was registered.
-pub(crate) async fn enlist(account: &dyn Mailbox, section: Option<&Section>) -> Result<bool, OfficeError> {
-    let there = account.agents().await?.into_iter().find(|agent| agent.name == *account.me()).map(|agent| agent.card);
-    let is_new = there.is_none();
-    let present = there.clone().unwrap_or_default();
+/// Registers the account's agent in a directory if it is unknown, so that others can reply to it. The card has the settings of
+/// nanobot's configuration; one that differs from them is updated. Returns whether the agent was unknown.
+pub(crate) async fn ensure_registered(account: &dyn Mailbox, section: Option<&Section>) -> Result<bool, OfficeError> {
+    let agents = account.agents().await?;
+    let known = agents.into_iter().find(|agent| agent.name == *account.me()).map(|agent| agent.card);
+    let is_new = known.is_none();
+    let present = known.clone().unwrap_or_default();
     let card = section.map_or_else(|| present.clone(), |section| section.card(present.clone()));
-    if let Some(heard) = section.and_then(|section| section.narrower(&present)) {
-        let (me, heard) = (account.me(), if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") });
+    if let Some(allowed) = section.and_then(|section| section.narrower(&present)) {
+        let allowed = if allowed.is_empty() { "nobody".to_owned() } else { allowed.join(", ") };
+        let me = account.me();
         tracing::warn!(
-            "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card hears {heard} alone: the card \
+            "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card allows {allowed} alone: the card \
              stays; `amb register {me} --allow-from '*'` opens it"
         );
     }
-    if there.as_ref() == Some(&card) {
+    if known.as_ref() == Some(&card) {
         return Ok(false);
     }
     match account.register(card).await {
@@ -453,14 +451,15 @@ pub(crate) async fn enlist(account: &dyn Mailbox, section: Option<&Section>) -> 
 
 /// The directories of clients, from the environment.
 pub(crate) fn places() -> Result<Places, Failure> {
+    let home = home::user()?;
+    let openclaw_state = || variable("OPENCLAW_STATE_DIR").unwrap_or_else(|| home.join(".openclaw"));
     Ok(Places {
-        home: home::user()?,
         project: std::env::current_dir().context("the current directory")?,
-        codex_home: variable("CODEX_HOME"),
-        openclaw_config: variable("OPENCLAW_CONFIG_PATH")
-            .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
         config_home: home::config_home()?,
-        copilot_home: variable("COPILOT_HOME"),
+        codex_home: variable("CODEX_HOME").unwrap_or_else(|| home.join(".codex")),
+        copilot_home: variable("COPILOT_HOME").unwrap_or_else(|| home.join(".copilot")),
+        openclaw_config: variable("OPENCLAW_CONFIG_PATH").unwrap_or_else(|| openclaw_state().join("openclaw.json")),
+        home,
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::*;
+use crate::init::value::to_json;
 use crate::init::{apply, revert, test_places as places};
 
 fn account() -> ClientAccount {
@@ -21,7 +22,7 @@ fn account() -> ClientAccount {
 
 /// All files of a client, as created from nothing.
 fn files(client: InitClient, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
-    let Ok((path, format)) = client.place(scope, &places()) else { return Vec::new() };
+    let Ok((path, format)) = client.config_file(scope, &places()) else { return Vec::new() };
     let variables = match (client, scope) {
         (InitClient::Codex, Scope::User) => vec![("CODEX_HOME", "/home/ann/.codex".into())],
         _ => Vec::new(),
@@ -39,7 +40,7 @@ fn files(client: InitClient, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)>
 }
 
 #[test]
-fn each_client_gets_what_its_golden_file_says() {
+fn the_files_of_each_client_match_their_snapshot() {
     for client in InitClient::value_variants().iter().copied() {
         let mut golden = String::new();
         for scope in [Scope::User, Scope::Project] {
@@ -48,8 +49,7 @@ fn each_client_gets_what_its_golden_file_says() {
                 golden.push_str(&format!("=== {}\n{shown}\n", part.path.display()));
             }
         }
-        let name = client.to_possible_value().unwrap().get_name().to_owned();
-        insta::assert_snapshot!(name, golden);
+        insta::assert_snapshot!(client.name(), golden);
     }
 }
 
@@ -74,7 +74,7 @@ fn the_tools_of_the_plugin_are_allowed_and_nothing_else_is_written() {
 }
 
 #[test]
-fn twice_is_once_and_undoing_leaves_nothing() {
+fn applying_twice_changes_nothing_and_undoing_removes_everything() {
     for client in InitClient::value_variants().iter().copied() {
         for scope in [Scope::User, Scope::Project] {
             for (part, text) in files(client, scope, Hooks::Always) {
@@ -87,7 +87,7 @@ fn twice_is_once_and_undoing_leaves_nothing() {
 }
 
 #[test]
-fn hooks_are_written_where_nothing_else_tells_of_mail() {
+fn hooks_are_written_by_default_for_clients_without_another_way_to_notify() {
     let is_hooked = |client: InitClient, hooks: Hooks| {
         let scope = if client == InitClient::Copilot { Scope::Project } else { Scope::User };
         let extras = client.extras(&account(), "mailbox", scope, &places(), hooks);
@@ -95,14 +95,14 @@ fn hooks_are_written_where_nothing_else_tells_of_mail() {
         let mut all = extras.iter().flat_map(|extra| &extra.settings).chain(&more);
         all.any(|setting| setting.path.first().is_some_and(|key| key == "hooks"))
     };
-    for (client, usual) in [
+    for (client, by_default) in [
         (InitClient::ClaudeCode, false),
         (InitClient::Codex, false),
         (InitClient::Gemini, true),
         (InitClient::Cursor, true),
         (InitClient::Copilot, true),
     ] {
-        assert_eq!(is_hooked(client, Hooks::Usual), usual, "{client:?}");
+        assert_eq!(is_hooked(client, Hooks::Default), by_default, "{client:?}");
         assert!(is_hooked(client, Hooks::Always) && !is_hooked(client, Hooks::Never), "{client:?}");
     }
 }
@@ -115,14 +115,14 @@ fn the_skill_is_one_text_in_every_place() {
     assert!(front.starts_with("name: agent-mailbox\ndescription: "), "{front}");
     for client in [InitClient::Codex, InitClient::Gemini] {
         let extras = client.extras(&account(), "mailbox", Scope::Project, &places(), Hooks::Never);
-        let [told] = extras.as_slice() else { panic!("{extras:?}") };
-        assert!(apply(told.format, "", &told.settings).unwrap().contains(SKILL.trim_end()));
+        let [instructions] = extras.as_slice() else { panic!("{extras:?}") };
+        assert!(apply(instructions.format, "", &instructions.settings).unwrap().contains(SKILL.trim_end()));
     }
 }
 
 /// Claude Code's plugin in this repository, in the form of a marketplace.
 #[test]
-fn the_plugin_has_all_its_parts_and_they_agree() {
+fn the_parts_of_the_plugin_agree() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let read = |name: &str| -> serde_json::Value {
         let text = fs_err::read_to_string(root.join(name)).unwrap();
@@ -142,7 +142,7 @@ fn the_plugin_has_all_its_parts_and_they_agree() {
     let ours = InitClient::ClaudeCode.hooks(&account);
     assert_eq!(hooks.as_object().unwrap().len(), ours.len());
     for hook in ours {
-        let wanted = hook.value.to_json().to_string().replace("amb --as ann hook", "amb hook");
+        let wanted = to_json(&hook.value).to_string().replace("amb --as ann hook", "amb hook");
         assert_eq!(hooks[&hook.path[1]][0].to_string(), wanted);
     }
     let monitors = read(&format!("{source}/monitors/monitors.json"));

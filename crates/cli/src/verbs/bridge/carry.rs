@@ -10,7 +10,7 @@ use super::state;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::verbs::init::enlist;
+use crate::verbs::init::ensure_registered;
 use crate::verbs::watch::{interrupted, shutdown};
 
 /// Opens the bridge's ledger; returns its path, too.
@@ -33,7 +33,7 @@ pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Fai
     loop {
         let opened = async {
             let mailbox = office.open().await?;
-            if enlist(&*mailbox, office.nanobot_section(mailbox.me()).as_ref()).await? {
+            if ensure_registered(&*mailbox, office.nanobot_section(mailbox.me()).as_ref()).await? {
                 tracing::info!(agent = %mailbox.me(), "registered");
             }
             Ok(mailbox)

@@ -1,6 +1,6 @@
 //! `amb bridge openclaw`: an OpenClaw agent, through its gateway.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use amb_bridge::openclaw::{Gateway, GatewayRoute};
@@ -10,7 +10,7 @@ use super::carry::{carry, mailbox, memory};
 use super::{BridgeArgs, LONGEST_TURN};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::init::{InitClient, Scope, json};
+use crate::init::json;
 use crate::output::Output;
 use crate::verbs::init::places;
 
@@ -60,7 +60,8 @@ fn route(text: &str) -> Result<RouteChoice, String> {
 
 impl OpenClawArgs {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let config = openclaw_config()?;
+        // Where `amb init openclaw` writes, too.
+        let config = places()?.openclaw_config;
         let token = std::env::var("OPENCLAW_GATEWAY_TOKEN").unwrap_or_default();
         if token.is_empty() {
             output.note(format!(
@@ -90,13 +91,6 @@ impl OpenClawArgs {
         let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
         carry(mailbox, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
     }
-}
-
-/// OpenClaw's configuration, where `amb init openclaw` looks, too.
-fn openclaw_config() -> Result<PathBuf, Failure> {
-    let (path, _) =
-        InitClient::Openclaw.place(Scope::User, &places()?).map_err(|error| Failure::usage(format!("{error:#}")))?;
-    Ok(path)
 }
 
 /// The port in the gateway's configuration.

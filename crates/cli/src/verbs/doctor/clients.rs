@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::CheckResult;
 use crate::args::OfficeArgs;
-use crate::init::{ConfigValue, InitClient, Scope, Setting, server_at};
+use crate::init::{InitClient, Scope, server_at};
 use crate::output::ago;
 use crate::verbs::init::{is_on_path, places};
 use crate::verbs::wake::{failures, reach};
@@ -18,13 +18,12 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
     let Ok(places) = places() else { return Vec::new() };
     let mut checks = Vec::new();
     for client in InitClient::value_variants() {
-        let name = client.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let name = client.name();
         for scope in [Scope::User, Scope::Project] {
             // Some clients have one configuration only.
-            let Ok((path, format)) = client.place(scope, &places) else { continue };
+            let Ok((path, format)) = client.config_file(scope, &places) else { continue };
             let Ok(text) = fs_err::read_to_string(&path) else { continue };
-            let setting = Setting::new(&client.path(NAME), ConfigValue::text(""));
-            match server_at(format, &text, &setting) {
+            match server_at(format, &text, &client.path(NAME)) {
                 Ok(Some(command)) => checks.push(started(&name, &path, &command)),
                 Ok(None) => {}
                 Err(error) => checks.push(CheckResult::problem(
