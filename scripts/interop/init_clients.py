@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 AMB = os.environ["AMB"]
-# The page says how many tools there are, and a test of the command line holds it to that.
+# The number of tools on the page is checked by a test of the command line.
 PAGE = pathlib.Path(__file__).parents[2] / "docs/setup-prompt.md"
 TOOLS = re.search(r"must count (\d+ tools)", PAGE.read_text()).group(1)
 

@@ -19,7 +19,7 @@ MODES = ("auto", "legacy", "2026-07-28")
 
 
 class Agent:
-    """One agent's client. It checks structured answers against the tools' schemas by itself."""
+    """One agent's client. It validates structured results against the tools' schemas."""
 
     def __init__(self, client):
         self.client, self.called = client, set()
@@ -137,7 +137,7 @@ async def drive(office, mode):
         alice, bob = Agent(one), Agent(other)
         listed = await one.list_tools()
         assert {tool.name for tool in listed.tools} == TOOLS, listed
-        # A client that pins the version asks nobody who the server is.
+        # A client that pins the protocol version skips discovery.
         assert one.server_info is None or one.server_info.name == "agent-mailbox", one.server_info
         await connect(office, alice, bob)
         await talk(alice, bob)

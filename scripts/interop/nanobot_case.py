@@ -11,7 +11,7 @@ from nanobot_model import Model
 
 VERSION = importlib.metadata.version("nanobot-ai")
 NANOBOT = str(pathlib.Path(sys.executable).parent / "nanobot")
-# Before 0.3 nanobot asks nobody what a turn shall be shown.
+# nanobot before 0.3 has no hook for the context of a turn.
 HAS_CONTEXT = not VERSION.startswith("0.2")
 
 
@@ -47,11 +47,11 @@ class Case:
         return found is not None and found["status"] == status
 
     def asks(self, agent, marker):
-        """How often the model was asked by this agent with this marker."""
+        """Returns how many requests of this agent contain this marker."""
         return sum(1 for request in self.model.requests if request.agent == agent and marker in request.text)
 
     def updates(self, agent, text):
-        """The states that were told to `agent` of the task that says this, in the order of the updates."""
+        """Returns the states of the task with this text in the order of the updates to `agent`."""
         told = [json.loads(path.read_text()) for path in sorted((self.root / agent).glob("*/*.msg.json"))]
         box = self.mailbox(agent)
         tasks = {task["id"] for task in box.tasks(owned=True) if text in str(box.message(task["message_id"])["parts"])}

@@ -32,7 +32,7 @@ def waits_for_b(case, person):
     person.hears("b has the task")
     person.say("please do job:patient")
     person.hears("b has the task")
-    # The deadline itself is what must pass.
+    # The test has to wait until the deadline has passed.
     time.sleep(max(0.0, sent + 1.5 - time.monotonic()))
     assert case.asks("b", "work:patient") == 0
     case.b.start().ready()
@@ -106,7 +106,7 @@ def ring(case, person):
 
 
 def in_parts(case, person):
-    """A result longer than one update, through two hands."""
+    """A result that is longer than one update, passed on by two agents."""
     result = " ".join(f"fact-{n:05}" for n in range(2_000))
     case.model.when("a", "job:report", case.model.send("b", "work:report"))
     case.model.when("b", "work:report", case.model.send("c", "work:facts"))
@@ -123,7 +123,7 @@ def in_parts(case, person):
 
 
 def own_tool(case, _person):
-    """nanobot's own tool `message` passes mail on with its hops, and the model hears of a refusal."""
+    """nanobot's own tool `message` relays mail with its hops, and the model gets the refusal."""
     model = case.model
     model.when("b", "tool:pass", model.call("message", content="tool:round", channel="mailbox", chat_id="c"))
     model.when("c", "tool:round", model.call("message", content="round again", channel="mailbox", chat_id="probe"))

@@ -22,7 +22,7 @@ def free_port():
 
 
 def until(seconds, what, check):
-    """Asks until the answer is yes, and returns it."""
+    """Polls until the result is truthy, and returns it."""
     end = time.monotonic() + seconds
     while not (found := check()):
         assert time.monotonic() < end, f"timed out: {what}"
@@ -72,7 +72,7 @@ class Gateway:
         return {**kept, **outside, "no_proxy": "127.0.0.1,localhost", "HOME": str(self.home), "NO_COLOR": "1"}
 
     def run(self, *arguments, program=None):
-        """What another command of nanobot's, or of another program, says in this home."""
+        """Runs another command in this home; returns its output."""
         command = [program or self._nanobot, *arguments]
         done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -99,7 +99,7 @@ class Gateway:
         return self
 
     def stop(self):
-        """Ends it the way a service manager does."""
+        """Stops it with SIGTERM, as a service manager does."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -117,7 +117,7 @@ class Gateway:
 
 
 class Person:
-    """Somebody at the websocket channel of a gateway."""
+    """A person at the websocket channel of a gateway."""
 
     def __init__(self, gateway):
         self._socket = connect(f"ws://127.0.0.1:{gateway.port}/?client_id=person", max_size=None)
@@ -136,7 +136,7 @@ class Person:
         self._socket.send(text)
 
     def hears(self, part, seconds=60):
-        """The next message with this in it."""
+        """Returns the next message that contains this text."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -149,7 +149,7 @@ class Person:
 
 
 class GroupChat:
-    """A chat service: people are heard by every bot, bots by people only."""
+    """A chat service: bots receive the messages of people, but not those of other bots."""
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -171,7 +171,7 @@ class GroupChat:
         self._bots.remove(bot)
 
     def say(self, sender, text, id, topic=None):
-        """Somebody says something; returns what the bots answer."""
+        """Posts a message of a person; returns the bots' answers."""
         until(30, "both bots are in the group", lambda: len(self._bots) == 2)
         line = json.dumps({"sender": sender, "text": text, "id": id, "topic": topic}) + "\n"
         for bot in self._bots:

@@ -52,10 +52,10 @@ def soon(case, _person):
 
 
 async def on_the_bus(kind):
-    """Milliseconds in the middle from a mail on disk to nanobot's bus: the part that is this package's."""
+    """Returns the median milliseconds from a mail on disk to nanobot's bus: this package's part of the latency."""
     took = []
     logger.disable("agent_mailbox")
-    # What was begun when the channel stops is carried to its end, and may write there still.
+    # Work that is under way when the channel stops is completed, and may still write there.
     with tempfile.TemporaryDirectory(prefix="amb-nanobot-", ignore_cleanup_errors=True) as root:
         bus = MessageBus()
         channel = MailboxChannel({"agentId": "bot", "mailboxesRoot": root, "maxConcurrentTasks": MAILS + 1}, bus)

@@ -15,28 +15,28 @@ class Request:
     """One request to the model."""
 
     agent: str
-    """Whose: each gateway is configured with a model of its agent's name."""
+    """The agent: each gateway is configured with a model of its agent's name."""
     at: float
     text: str
-    """The newest message of the user's, with what nanobot adds to it."""
+    """The newest message of the user, with nanobot's additions."""
     results: list = field(default_factory=list)
-    """What the tools said since."""
+    """The results of the tools since then."""
 
     @property
     def mail(self):
-        """The attributes of the mail that it shows."""
+        """The attributes of the mail in the request."""
         found = re.search(r"<mail-\S+ ([^>]*)>", self.text)
         return dict(re.findall(r'(\w+)="([^"]*)"', found.group(1))) if found else {}
 
     @property
     def body(self):
-        """What the mail says."""
+        """The text of the mail."""
         found = re.search(r"<mail-(\S+) [^>]*>\n(?:Subject: [^\n]*\n\n)?(.*?)\n</mail-\1>", self.text, re.S)
         return found.group(2) if found else ""
 
 
 class Model:
-    """Speaks for all agents of a test."""
+    """The model of all agents of a test."""
 
     def __init__(self):
         self.requests = []
@@ -57,7 +57,7 @@ class Model:
         return lambda request: None if request.results else self.calls(name, **arguments)
 
     def calls(self, name, **arguments):
-        """What the model says to call a tool."""
+        """Returns the model's message that calls a tool."""
         return completions.call(name, arguments, id=f"call_{next(self._ids)}")
 
     def send(self, to, content, **more):
@@ -65,7 +65,7 @@ class Model:
         return self.call("mailbox_send", to=to, content=content, kind="task", **more)
 
     def wait(self, predicate, what, seconds=60):
-        """The first request that is so."""
+        """Returns the first request that matches."""
         end = time.monotonic() + seconds
         with self._changed:
             while True:

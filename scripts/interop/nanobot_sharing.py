@@ -13,7 +13,7 @@ from nanobot_gateway import Person, free_port, until
 
 
 def same_name(case, _person):
-    """Two gateways of one name."""
+    """Two gateways with the same agent name."""
     twin = case.gateway("c2", agent="c")
     twin.start().ready()
     case.model.when("c2", "twin:", "c answers")

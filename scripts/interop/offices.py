@@ -15,14 +15,14 @@ AMB = os.environ["AMB"]
 
 
 class Office:
-    """Where mail rests, and how `amb mcp` is started for an agent of it."""
+    """An office, and how to start `amb mcp` for one of its agents."""
 
     def __init__(self, name, connects, home):
         self.name, self.connects, self.home = name, connects, home
         self.flags, self.keys = [], {}
 
     def environment(self, agent):
-        # Nothing of the caller's own mailbox may leak in.
+        # The caller's own mailbox settings must not leak in.
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("AMB_", "MAILBOX_"))}
         clean["HOME"] = clean["XDG_CONFIG_HOME"] = str(self.home)
         if agent in self.keys:
@@ -42,7 +42,7 @@ class Office:
         return done.stdout
 
     def record(self, key, said):
-        """Puts a line into a group chat's record."""
+        """Appends a line to a group chat's transcript."""
         self.run("alice", "transcript", "append", key, said, "--role", "user", "--sender", "ann")
 
 
@@ -94,7 +94,7 @@ def free_port():
 
 
 def until_up(url, process, log, patience=60):
-    """Any answer at all means that it listens."""
+    """Waits until the server responds with any status."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if process.poll() is not None:

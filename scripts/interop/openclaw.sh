@@ -32,7 +32,7 @@ calls() { grep -c "$1" "$work/calls" || true; }
 model=$(free_port); gateway=$(free_port); token=interop-$RANDOM$RANDOM
 python3 scripts/interop/openclaw_model.py "$model" "$work/calls" & pids+=($!)
 
-# Nothing of the caller's own mailbox may leak in.
+# The caller's own mailbox settings must not leak in.
 unset MAILBOX_SERVER_URL MAILBOX_API_KEY AMB_DIR AMB_AS AMB_LAYOUT XDG_CONFIG_HOME XDG_DATA_HOME
 export HOME="$work/home" OPENCLAW_GATEWAY_URL=http://127.0.0.1:$gateway
 mkdir -p "$HOME/.openclaw" "$work/workspace"; touch "$work/calls"
@@ -52,7 +52,7 @@ is_ready() { curl -sf "http://127.0.0.1:$gateway/readyz" | grep -q '"ready":true
 kill_gateway() { kill -9 "$gateway_pid"; wait "$gateway_pid" 2>/dev/null || true; }
 is_ready_or_dead() { is_ready || ! kill -0 "$gateway_pid" 2>/dev/null; }
 start_gateway() {
-  # On a busy machine it gives itself up when its own lease takes more than 5 seconds.
+  # On a busy machine it exits when its own lease takes more than 5 seconds.
   for _ in 1 2 3 4 5; do
     (cd "$work" && exec node "$dir/node_modules/openclaw/openclaw.mjs" gateway run) >> "$work/gateway.log" 2>&1 &
     gateway_pid=$!; pids+=($gateway_pid)

@@ -33,7 +33,7 @@ def subject_of(text):
     if found := re.search(r'<mail-\S+ [^>]*\bid="([^"]+)"', text):
         return found.group(1), text
     if found := re.search(r"\[Mailbox\] (\S+) asks to be connected", text):
-        # A stranger's words would be noticed in the log.
+        # A stranger's text would be visible in the log.
         return f"request:{found.group(1)}{' IGNORE' if 'IGNORE' in text else ''}", text
     return None
 
@@ -51,7 +51,7 @@ def answer(_path, request):
 
 
 def said_to(request, mail, text):
-    """What the model says: an answer, or a call of a tool."""
+    """Returns the model's message: an answer, or a tool call."""
     question, since = newest(request["messages"])
     wanted = re.search(r"call the tool `?(\w+)", question)
     told = [text_of(message.get("content")) for message in since if message["role"] == "tool"]

@@ -30,7 +30,7 @@ def wait_for(condition, what, seconds=60):
 
 
 class Claude:
-    """A session of Claude Code that stays for as long as its input is open."""
+    """A session of Claude Code that runs while its input is open."""
 
     def __init__(self, home, project, office, agent, url, resume=None):
         project.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ class Claude:
             self.results += said.get("type") == "result"
 
     def say(self, text):
-        """A turn of the user's own; returns when it is over."""
+        """Runs a turn for a prompt of the user; returns when it has ended."""
         before = self.results
         message = {"type": "user", "message": {"role": "user", "content": text}}
         self.process.stdin.write(json.dumps(message) + "\n")
@@ -122,7 +122,7 @@ class Codex:
 
 
 class AppServer:
-    """The little of WebSocket over a Unix socket that Codex' app server needs."""
+    """A minimal WebSocket client over a Unix socket, for Codex' app server."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -178,12 +178,12 @@ def version(program):
 
 
 def processes_of(home):
-    """What was started with this home and is still there."""
+    """Returns the running processes that were started with this home."""
     return processes_with(f"HOME={home}\0".encode())
 
 
 def processes_with(variable):
-    """What has this in its environment."""
+    """Returns the processes with this in their environment."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:

@@ -14,7 +14,7 @@ def document(result):
     """The structured half of a tool's result; Codex puts the time that it took before it."""
     _, brace, rest = result.partition("{")
     try:
-        # What a hook adds may follow it.
+        # A hook's output may follow it.
         return json.JSONDecoder().raw_decode(brace + rest)[0]
     except ValueError:
         return {}
@@ -56,7 +56,7 @@ class Agent(client_model.Conversation):
         return call and (found[call[0]], call[1])
 
     def rings(self):
-        """Rings in what the model was told so far."""
+        """Returns the rings among the model's input so far."""
         asked = (request for _, request in reversed(self.requests) if "mailbox_check" in json.dumps(request.get("tools", [])))
         return json.dumps(next(asked)).count(RING)
 
@@ -71,7 +71,7 @@ class Agent(client_model.Conversation):
             self.doing = None
             return None
         if self.doing == "slow":
-            # Told between two calls of one turn.
+            # Notified between two tool calls of one turn.
             self.rung_mid_turn += self.rings() > self.rings_before
             self.doing = None
         if self.doing is None:

@@ -68,7 +68,7 @@ class World:
         return done.stdout
 
     def terminal(self, *command, **variables):
-        """Runs a command in a terminal of its own until the world ends."""
+        """Runs a command in a pseudo-terminal until the end of the test."""
         pid, end = pty.fork()
         if pid == 0:
             os.chdir(self.project)
@@ -85,7 +85,7 @@ class World:
         threading.Thread(target=follow, daemon=True).start()
 
     def told(self):
-        """The lines of ours that the model was told, each once, in their order."""
+        """Returns our lines in the model's input, without duplicates, in order."""
         lines = []
         for _, request in self.model.requests:
             for line in re.findall(r"Agent Mailbox: [^\"\\]*?(?:done|stop)\.", json.dumps(request)):
@@ -94,11 +94,11 @@ class World:
         return lines
 
     def saw(self, id):
-        """Whether a tool of ours showed this mail to the model."""
+        """Returns whether one of our tools showed this mail to the model."""
         return any(id in result for result in self.model.results)
 
     def woken(self, since, id, what, seconds=60):
-        """Seconds until the model was told of this mail."""
+        """Returns the seconds until the model was notified of this mail."""
         wait_for(lambda: any(id in line for line in self.told()), what, seconds)
         return time.monotonic() - since
 
