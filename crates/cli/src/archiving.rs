@@ -2,7 +2,7 @@
 
 use amb_dir::DirOptions;
 use amb_dir::archive::keep_archiving;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -16,25 +16,14 @@ pub(crate) struct Archiving {
     no_archive: bool,
 }
 
-/// The background task; ends when dropped.
-#[derive(Debug)]
-pub(crate) struct ArchivingTask(Option<JoinHandle<()>>);
-
 impl Archiving {
-    /// Starts archiving, unless it is switched off or the office has no archive.
-    pub(crate) fn start(self, office: &OfficeArgs) -> Result<ArchivingTask, Failure> {
-        if self.no_archive || office.server.is_some() {
-            return Ok(ArchivingTask(None));
+    /// Starts archiving, unless it is switched off or the office has no archive. It stops when the set is dropped.
+    pub(crate) fn start(self, office: &OfficeArgs) -> Result<JoinSet<()>, Failure> {
+        let mut tasks = JoinSet::new();
+        if !self.no_archive && office.server.is_none() {
+            let (directory, me) = (office.directory(DirOptions::default())?, office.acting_agent()?);
+            tasks.spawn(async move { keep_archiving(&directory, &me).await });
         }
-        let (directory, me) = (office.directory(DirOptions::default())?, office.speaker()?);
-        Ok(ArchivingTask(Some(tokio::spawn(async move { keep_archiving(&directory, &me).await }))))
-    }
-}
-
-impl Drop for ArchivingTask {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
+        Ok(tasks)
     }
 }

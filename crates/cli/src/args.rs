@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use amb_client::ServerUrl;
 use amb_core::AgentName;
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueEnum};
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::verbs;
 
-/// The heading of what every verb takes, so that its own options stand apart.
+/// The help heading of the options that every verb has.
 const COMMON: &str = "Common options";
 
 /// A post office for AI agents.
@@ -60,7 +60,12 @@ Agent Mailbox: a post office for AI agents
 Every verb: amb --help. One of them: amb send --help.
 ";
 
-/// Which office, and who is speaking.
+/// The name of a value on the command line.
+pub(crate) fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// Which office, and which agent acts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfficeArgs {
     /// The office in this directory [env: AMB_DIR]
@@ -95,12 +100,12 @@ pub(crate) struct OfficeArgs {
 /// How the office that a verb uses was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OfficeOrigin {
-    /// By a flag or the environment. Also where it was not chosen: then the present directory or nanobot's mailboxes are used.
+    /// By a flag or the environment. Also the value where none was chosen and a default directory is used.
     #[default]
-    Said,
+    Explicit,
     /// By the profile, which `amb office` writes.
     Saved,
-    /// It was not chosen, and runs on this machine.
+    /// By default: it runs on this machine.
     Local,
 }
 

@@ -1,12 +1,12 @@
-//! Whether the codes of pending connection requests are shown. Entering a code is consent to the connection, and models read
-//! what these verbs print, next to a stranger's text; so a code is shown only on a terminal or on request. `--json` is the
-//! contract's document and always has it.
+//! Whether the codes of pending connection requests are shown. Entering a code is consent to the connection, and models
+//! read what these verbs print, next to a stranger's text; so a code is shown only on a terminal or on request.
+//! `--json` is the contract's document and always has it.
 
 use std::io::IsTerminal;
 
 use crate::output::Output;
 
-/// Whether codes are shown.
+/// Whether the codes of connection requests are shown.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Codes {
     /// Show the codes of waiting requests where stdout is no terminal

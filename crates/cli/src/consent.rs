@@ -1,7 +1,7 @@
 //! The user's consent to a mailbox that was not named but found in the current directory.
 //!
-//! A cloned repository can contain `.chipset/state/mail` with forged messages, so it is used only after the user agreed once. The
-//! answer is stored in the user's own state directory, by the mailbox's canonical path.
+//! A cloned repository can contain `.chipset/state/mail` with forged messages, so it is used only after the user agreed
+//! once. The answer is stored in the user's own state directory, by the mailbox's canonical path.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use anyhow::Context;
 use crate::failure::Failure;
 use crate::{durable, home};
 
-/// The most answers that are stored; the oldest are dropped.
-const MOST: usize = 1_000;
+/// The most mailboxes that are stored; the oldest are dropped.
+const MAX_TRUSTED: usize = 1_000;
 
 /// Whether the user agreed in this process, whose current directory, and so the mailbox, does not change.
 static AGREED: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,7 @@ pub(crate) fn ask(mailbox: &Path) -> Result<(), Failure> {
     if trusted(&file()?).contains(&path.display().to_string()) {
         return Ok(());
     }
-    if !agrees(&path, mailbox)? {
+    if !prompt(&path, mailbox)? {
         let detail = format!("{} is not used; name the directory that you want with --dir", path.display());
         return Err(Failure::usage(detail));
     }
@@ -38,13 +38,14 @@ pub(crate) fn ask(mailbox: &Path) -> Result<(), Failure> {
 
 /// Records that the mailbox may be used. Where that fails, the user is asked again next time.
 pub(crate) fn remember(mailbox: &Path) {
-    let written = canonical(mailbox).and_then(|path| note(&file()?, &path.display().to_string()));
+    let written = canonical(mailbox).and_then(|path| add(&file()?, &path.display().to_string()));
     if let Err(error) = written {
-        tracing::warn!("could not note that {} may be used: {error:#}", mailbox.display());
+        tracing::warn!("could not record that {} may be used: {error:#}", mailbox.display());
     }
 }
 
-fn agrees(path: &Path, mailbox: &Path) -> Result<bool, Failure> {
+/// Asks the user in the terminal; an error where there is none.
+fn prompt(path: &Path, mailbox: &Path) -> Result<bool, Failure> {
     let (mut asked, answered) = (io::stderr().lock(), io::stdin());
     if !asked.is_terminal() || !answered.is_terminal() {
         return Err(Failure::usage(format!(
@@ -78,19 +79,15 @@ fn file() -> anyhow::Result<PathBuf> {
 
 /// The mailboxes that may be used. A file that does not parse allows none.
 fn trusted(file: &Path) -> Vec<String> {
-    parse(durable::read(file).ok().flatten())
+    durable::read_json(file).unwrap_or_default()
 }
 
-fn parse(bytes: Option<Vec<u8>>) -> Vec<String> {
-    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
-}
-
-fn note(file: &Path, mailbox: &str) -> anyhow::Result<()> {
+fn add(file: &Path, mailbox: &str) -> anyhow::Result<()> {
     durable::update(file, |bytes| {
-        let mut all = parse(bytes);
+        let mut all: Vec<String> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         if !all.iter().any(|known| known == mailbox) {
             all.push(mailbox.to_owned());
-            all.drain(..all.len().saturating_sub(MOST));
+            all.drain(..all.len().saturating_sub(MAX_TRUSTED));
         }
         Ok(serde_json::to_vec_pretty(&all)?)
     })
@@ -101,17 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consent_is_kept_by_path_and_bounded() {
+    fn consent_is_stored_by_path_and_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/amb/trusted.json");
         assert_eq!(trusted(&file), Vec::<String>::new());
-        for n in 0..MOST + 5 {
-            note(&file, &format!("/p/{n}")).unwrap();
+        for n in 0..MAX_TRUSTED + 5 {
+            add(&file, &format!("/p/{n}")).unwrap();
         }
-        note(&file, "/p/7").unwrap();
+        add(&file, "/p/7").unwrap();
         let all = trusted(&file);
-        assert_eq!((all.len(), all[0].as_str(), all[MOST - 1].as_str()), (MOST, "/p/5", "/p/1004"));
+        assert_eq!((all.len(), all[0].as_str(), all[MAX_TRUSTED - 1].as_str()), (MAX_TRUSTED, "/p/5", "/p/1004"));
         fs_err::write(&file, "broken").unwrap();
-        assert_eq!(trusted(&file), Vec::<String>::new(), "what does not parse allows nothing");
+        assert_eq!(trusted(&file), Vec::<String>::new(), "a file that does not parse allows nothing");
     }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::home;
 
-/// Where the database is, said as for `amb serve`.
+/// The database, named as for `amb serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArgs {
     /// The office's database: sqlite:PATH or postgres://… [default: SQLite in your data directory]
@@ -28,24 +28,20 @@ struct DatabaseSettings {
 }
 
 impl DatabaseArgs {
-    /// Where the database is.
-    pub(crate) fn place(&self) -> Result<DatabaseUrl, Failure> {
+    /// The database that the arguments name.
+    pub(crate) fn url(&self) -> Result<DatabaseUrl, Failure> {
         let mut url = self.database_url.clone();
         if let (None, Some(path)) = (&url, &self.config) {
             let settings: DatabaseSettings =
                 toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())?;
             url = settings.database_url;
         }
-        let url = match url {
-            Some(url) => url,
-            None => default_url()?,
-        };
-        Ok(DatabaseUrl::parse(&url)?)
+        Ok(DatabaseUrl::parse(&url.map_or_else(default_url, Ok)?)?)
     }
 
     /// The SQLite file; for PostgreSQL the error says to do `instead`.
     pub(crate) fn file(&self, instead: &str) -> Result<PathBuf, Failure> {
-        match self.place()? {
+        match self.url()? {
             DatabaseUrl::Sqlite(path) => Ok(path),
             DatabaseUrl::Postgres(_) => Err(Failure::Office(amb_core::OfficeError::unsupported(instead))),
         }
@@ -60,25 +56,26 @@ pub(crate) fn default_url() -> Result<String> {
 /// A progress line that the next one overwrites, on a terminal only.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    shown: bool,
-    wanted: bool,
+    /// Whether stderr is a terminal, and no JSON was asked for.
+    is_visible: bool,
+    /// Whether a line is on the screen.
+    is_drawn: bool,
 }
 
 impl Progress {
     pub(crate) fn new(json: bool) -> Self {
-        Self { shown: false, wanted: !json && std::io::stderr().is_terminal() }
+        Self { is_visible: !json && std::io::stderr().is_terminal(), is_drawn: false }
     }
 
-    /// Whether stderr is a terminal.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.wanted
+    pub(crate) fn is_visible(&self) -> bool {
+        self.is_visible
     }
 
     #[allow(clippy::print_stderr)]
     pub(crate) fn show(&mut self, line: &str) {
-        if self.wanted {
+        if self.is_visible {
             eprint!("\r\x1b[K{line}");
-            self.shown = true;
+            self.is_drawn = true;
         }
     }
 }
@@ -86,7 +83,7 @@ impl Progress {
 impl Drop for Progress {
     #[allow(clippy::print_stderr)]
     fn drop(&mut self) {
-        if self.shown {
+        if self.is_drawn {
             eprint!("\r\x1b[K");
         }
     }
@@ -107,12 +104,12 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{size:.1} {}", UNITS.get(unit).copied().unwrap_or_default())
 }
 
-/// How far, as `40 %`.
+/// Progress as `40 %`.
 pub(crate) fn percent(done: u64, total: u64) -> String {
     format!("{} %", (done * 100).checked_div(total).unwrap_or(100))
 }
 
-/// A path as a person types it.
+/// A path without control characters, for the terminal.
 pub(crate) fn shown(path: &Path) -> String {
     crate::output::visible(&path.display().to_string())
 }
@@ -122,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_at_a_glance() {
+    fn sizes_and_progress_are_rounded_for_people() {
         assert_eq!(bytes(999), "999 bytes");
         assert_eq!(bytes(1_500), "1.5 kB");
         assert_eq!(bytes(2_000_000_000), "2.0 GB");

@@ -1,9 +1,11 @@
 //! This user's own files: each is replaced as a whole, durably, and changed by one process at a time.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
+use amb_core::Timestamp;
 use anyhow::{Context, Result};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::Serialize;
@@ -23,7 +25,8 @@ pub(crate) fn create_private(directory: &Path) -> Result<()> {
     })
 }
 
-/// Replaces a file. Readers see either all of the old bytes or all of the new ones; once this returns, the new ones survive a power cut.
+/// Replaces a file. Readers see either all of the old bytes or all of the new ones; once this returns, the new ones
+/// survive a power cut.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // Dropped before the rename, for example by a full disk, it removes itself.
     let mut draft = tempfile::Builder::new().prefix(".amb-").suffix(".tmp").tempfile_in(parent(path))?;
@@ -56,7 +59,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What a JSON file holds; the default where there is none.
+/// The contents of a JSON file; the default where there is none.
 pub(crate) fn read_json<T: Default + DeserializeOwned>(path: &Path) -> Result<T> {
     parse(path, read(path)?)
 }
@@ -78,8 +81,8 @@ pub(crate) fn open_lock(path: &Path) -> Result<fs_err::File> {
     Ok(fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(path)?)
 }
 
-/// Changes a private file: `edit` gets its bytes and returns those that replace them. A lock beside it (`keys.lock` for `keys.json`)
-/// is held from the read to the write, so that of two processes neither overwrites the other's change.
+/// Changes a private file: `edit` gets its bytes and returns those that replace them. A lock beside it (`keys.lock` for
+/// `keys.json`) is held from the read to the write, so that of two processes neither overwrites the other's change.
 pub(crate) fn update(path: &Path, edit: impl FnOnce(Option<Vec<u8>>) -> Result<Vec<u8>>) -> Result<()> {
     let lock = open_lock(&path.with_extension("lock"))?;
     lock.file().lock()?;
@@ -101,10 +104,16 @@ where
     })
 }
 
+/// Removes the oldest entries of a map beyond `max`.
+pub(crate) fn drop_oldest<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, max: usize, age: impl Fn(&V) -> Timestamp) {
+    while map.len() > max {
+        let oldest = map.iter().min_by_key(|(_, value)| age(value)).map(|(key, _)| key.clone());
+        oldest.and_then(|key| map.remove(&key));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     type Numbers = BTreeMap<String, u32>;
@@ -119,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_at_the_same_time_none_is_lost() {
+    fn concurrent_changes_are_all_kept() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("config/keys.json");
         std::thread::scope(|scope| {

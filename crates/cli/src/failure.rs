@@ -53,8 +53,8 @@ impl Failure {
         Failure::Office(OfficeError::not_found(detail))
     }
 
-    /// What went wrong, in a sentence.
-    pub(crate) fn sentence(&self) -> String {
+    /// The error in a sentence.
+    pub(crate) fn detail(&self) -> String {
         match self {
             Failure::Office(error) => error.detail().to_owned(),
             Failure::Other(error) => format!("{error:#}"),
@@ -67,7 +67,7 @@ impl Failure {
             Failure::Office(error) => {
                 output.error(error.code().as_str(), error.detail());
                 if let Some(cause) = std::error::Error::source(&error) {
-                    tracing::debug!(%cause, "why");
+                    tracing::debug!(%cause, "cause of the error");
                 }
                 ExitCode::from(exit_code(error.code()))
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The user's own directory.
+/// The user's home directory.
 pub(crate) fn user() -> Result<PathBuf> {
     std::env::home_dir()
         .filter(|home| !home.as_os_str().is_empty())
@@ -24,8 +24,8 @@ pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/mailboxes"))
 }
 
-/// The variable that names nanobot's configuration where it is not in its default place. `amb init nanobot --config` sets it for
-/// `amb mcp`.
+/// The variable that names nanobot's configuration where it is not in its default place. `amb init nanobot --config`
+/// sets it for `amb mcp`.
 pub(crate) const NANOBOT_CONFIG: &str = "AMB_NANOBOT_CONFIG";
 
 /// nanobot's configuration.
@@ -51,29 +51,28 @@ pub(crate) fn config_dir() -> Result<PathBuf> {
     Ok(config_home()?.join("amb"))
 }
 
-/// The directory of what this user has decided, such as which directories to trust.
+/// The directory of state that outlives a process: trusted mailboxes, logs, the ledgers of wake-ups.
 pub(crate) fn state_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("amb"))
 }
 
-/// The directory of what is true only while something runs.
+/// The directory of files that are valid only while a process runs.
 ///
-/// A client starts its servers with little of the environment, so the default is checked even where no variable names it.
+/// A client starts its servers with little of the environment, so the default is checked even where no variable names
+/// it.
 pub(crate) fn runtime_dir() -> Result<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let usual = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
-    let found = named.filter(|path| path.is_absolute()).unwrap_or_else(usual);
-    match is_private(&found) {
-        true => Ok(found.join("amb")),
-        false => state_dir(),
-    }
+    let default = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
+    let directory = named.filter(|path| path.is_absolute()).unwrap_or_else(default);
+    if is_private(&directory) { Ok(directory.join("amb")) } else { state_dir() }
 }
 
-/// Whether this is a directory into which nobody else can put files: a record there says where keys go.
+/// Whether only this user can create files in a directory. Required because keys are sent to the address in the record
+/// there.
 fn is_private(directory: &Path) -> bool {
-    let mine =
-        |found: std::fs::Metadata| found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o022 == 0;
-    directory.metadata().is_ok_and(|found| found.is_dir() && mine(found))
+    directory.metadata().is_ok_and(|found| {
+        found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o022 == 0
+    })
 }
 
 /// The directories in a directory; none where it does not exist.
@@ -88,7 +87,7 @@ pub(crate) fn directories(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The server's database.
+/// The directory of the server's database.
 pub(crate) fn data_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))
 }

@@ -1,5 +1,5 @@
-//! The households of this user, by server: the token with which agents join, and the name of the person. In a private file beside
-//! the keys.
+//! The households of this user, by server: the token with which agents join, and the name of the person. In a private
+//! file beside the keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
-use crate::{durable, home, keys};
+use crate::{durable, home, keys, profile};
 
-/// The most households that are stored; the oldest is dropped first.
-const MOST: usize = 500;
+/// The most households that are stored; the oldest are dropped.
+const MAX_HOUSEHOLDS: usize = 500;
 /// How many names are tried for the person before the user has to choose one.
-const NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 /// The variable that gives a token for one run.
 const TOKEN: &str = "AMB_HOUSEHOLD_TOKEN";
 
@@ -28,8 +28,14 @@ struct KnownHousehold {
     /// The person's name; known once it was claimed here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     person: Option<AgentName>,
-    /// Since when.
+    /// When it was stored.
     since: Timestamp,
+}
+
+impl KnownHousehold {
+    fn new(token: &str) -> Self {
+        Self { token: token.to_owned(), person: None, since: Timestamp::now() }
+    }
 }
 
 type Memberships = BTreeMap<String, KnownHousehold>;
@@ -42,28 +48,32 @@ fn read() -> Result<Memberships> {
     durable::read_json(&path()?)
 }
 
-/// The token with which agents of this machine join the household at a server: from the environment, else the stored one.
+/// The token with which agents of this machine join the household at a server: from the environment, else the stored
+/// one.
 pub(crate) fn token(server: &ServerUrl) -> Result<Option<SecretString>> {
-    if let Ok(token) = std::env::var(TOKEN)
-        && !token.is_empty()
-    {
+    if let Some(token) = profile::variable(TOKEN) {
         return Ok(Some(token.into()));
     }
     Ok(read()?.remove(&server.to_string()).map(|known| known.token.into()))
 }
 
-/// The token for an agent that is being registered: on request, and by default at the local office or a saved one, if a token is
-/// stored for it. At an office that was named explicitly nobody joins without asking, so that old scripts behave as before.
-pub(crate) fn joining(office: &OfficeArgs, server: &ServerUrl, asked: bool) -> Result<Option<SecretString>, Failure> {
-    match (asked, office.origin) {
-        (true, _) => token_asked_for(server).map(Some),
+/// The token for an agent that is being registered: on request, and by default at the local office or a saved one, if a
+/// token is stored for it. At an office that was named explicitly agents join only on request, so that old scripts
+/// behave as before.
+pub(crate) fn token_to_join(
+    office: &OfficeArgs,
+    server: &ServerUrl,
+    requested: bool,
+) -> Result<Option<SecretString>, Failure> {
+    match (requested, office.origin) {
+        (true, _) => required_token(server).map(Some),
         (false, OfficeOrigin::Local | OfficeOrigin::Saved) => Ok(token(server)?),
-        (false, OfficeOrigin::Said) => Ok(None),
+        (false, OfficeOrigin::Explicit) => Ok(None),
     }
 }
 
-/// The token where it was requested; an error if there is none.
-pub(crate) fn token_asked_for(server: &ServerUrl) -> Result<SecretString, Failure> {
+/// The token; an error that says how to get one if there is none.
+pub(crate) fn required_token(server: &ServerUrl) -> Result<SecretString, Failure> {
     token(server)?.ok_or_else(|| {
         let detail = format!(
             "no household's token for {server} is kept here; get one with `amb invite` on a machine of the household, then \
@@ -79,15 +89,14 @@ pub(crate) fn person(server: &ServerUrl) -> Result<Option<AgentName>> {
 }
 
 /// Stores a token; returns once it is on disk.
-pub(crate) fn keep(server: &ServerUrl, token: &str) -> Result<PathBuf> {
+pub(crate) fn store_token(server: &ServerUrl, token: &str) -> Result<PathBuf> {
     change(|known| {
-        let membership = KnownHousehold { token: token.to_owned(), person: None, since: Timestamp::now() };
-        known.insert(server.to_string(), membership);
+        known.insert(server.to_string(), KnownHousehold::new(token));
     })
 }
 
 /// Removes the household at a server, if its token is still this one.
-pub(crate) fn forget(server: &ServerUrl, token: &str) -> Result<()> {
+pub(crate) fn remove_token(server: &ServerUrl, token: &str) -> Result<()> {
     change(|known| {
         if known.get(&server.to_string()).is_some_and(|known| known.token == token) {
             known.remove(&server.to_string());
@@ -96,8 +105,8 @@ pub(crate) fn forget(server: &ServerUrl, token: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves what is stored for an office to its new address.
-pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
+/// Moves the entry of an office to its new address.
+pub(crate) fn change_address(before: &str, after: &str) -> Result<()> {
     if !read()?.contains_key(before) {
         return Ok(());
     }
@@ -109,15 +118,15 @@ pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     Ok(())
 }
 
-/// The person of the household at a server, created now with the owner's token if there is none yet. `None` where no token is
-/// stored for the server, or this machine was invited and has no person of its own.
+/// The person of the household at a server, created now with the owner's token if there is none yet. `None` where no
+/// token is stored for the server, or this machine was invited and has no person of its own.
 pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>, Failure> {
     if let Some(person) = person(server)? {
         return Ok(Some(person));
     }
     let Some(token) = token(server)? else { return Ok(None) };
-    for name in names() {
-        match claim(server, &name, &token).await {
+    for name in candidate_names() {
+        match create_person(server, &name, &token).await {
             Ok(person) => return Ok(Some(person)),
             // A machine's token cannot create a person.
             Err(error) if error.code() == Code::Forbidden => return Ok(None),
@@ -134,24 +143,21 @@ pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>
 }
 
 /// Creates the person of the household at a server under this name, and stores the key.
-pub(crate) async fn claim(
+pub(crate) async fn create_person(
     server: &ServerUrl,
     name: &AgentName,
     token: &SecretString,
 ) -> Result<AgentName, OfficeError> {
     let registered = amb_client::claim_person(server, name, token).await?;
     // The key first: a name without a key would be useless.
-    let kept = keys::keep(server, &registered.name, registered.api_key.expose_secret()).and_then(|_| {
+    let stored = keys::store(server, &registered.name, registered.api_key.expose_secret()).and_then(|_| {
         change(|known| {
-            let kept = known.entry(server.to_string()).or_insert_with(|| KnownHousehold {
-                token: token.expose_secret().to_owned(),
-                person: None,
-                since: Timestamp::now(),
-            });
-            kept.person = Some(registered.name.clone());
+            let household = known.entry(server.to_string());
+            let household = household.or_insert_with(|| KnownHousehold::new(token.expose_secret()));
+            household.person = Some(registered.name.clone());
         })
     });
-    kept.map_err(OfficeError::internal)?;
+    stored.map_err(OfficeError::internal)?;
     Ok(registered.name)
 }
 
@@ -160,10 +166,11 @@ fn is_taken(error: &OfficeError) -> bool {
     error.code() == Code::Conflict && error.detail().contains("is taken")
 }
 
-/// Candidate names for the person: the user's own where it is valid, else `person`, which no agent gets, and then with a number.
-fn names() -> impl Iterator<Item = AgentName> {
+/// Names for the person: the user's own where it is valid, then `person`, which no agent can have, then that with a
+/// number.
+fn candidate_names() -> impl Iterator<Item = AgentName> {
     let user = std::env::var("USER").ok().and_then(|user| AgentName::parse_for_server(&user).ok());
-    let numbered = (2..NAMES).map(|number| format!("person-{number}"));
+    let numbered = (2..MAX_NAMES).map(|number| format!("person-{number}"));
     let person = std::iter::once("person".to_owned()).chain(numbered);
     user.into_iter().chain(person.filter_map(|name| AgentName::parse_for_person(&name).ok()))
 }
@@ -172,10 +179,7 @@ fn change(edit: impl FnOnce(&mut Memberships)) -> Result<PathBuf> {
     let path = path()?;
     durable::update_json(&path, |known: &mut Memberships| {
         edit(known);
-        while known.len() > MOST {
-            let oldest = known.iter().min_by_key(|(_, known)| known.since).map(|(server, _)| server.clone());
-            oldest.and_then(|server| known.remove(&server));
-        }
+        durable::drop_oldest(known, MAX_HOUSEHOLDS, |household| household.since);
     })?;
     Ok(path)
 }

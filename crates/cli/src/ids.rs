@@ -14,14 +14,14 @@ use crate::failure::Failure;
 use crate::output::preview;
 
 /// The most pages of an inbox that are searched for a prefix; older sessions need the whole id.
-const MOST_PAGES: usize = 50;
+const MAX_PAGES: usize = 50;
 /// The most candidates that are listed for an ambiguous prefix.
-const MOST_TOLD: usize = 5;
+const MAX_LISTED: usize = 5;
 /// The fewest characters of a shortened id.
-const SHORTEST: usize = 8;
-/// Ids of other systems may be anything; a shorter text is a name or a prefix.
-const LONG: usize = 12;
-/// The length of a whole id of ours.
+const MIN_SHORT: usize = 8;
+/// Ids of other systems may be any text; one that is shorter than this is taken for a name or a prefix.
+const MIN_FOREIGN: usize = 12;
+/// The length of a whole id of ours, a UUID with hyphens.
 const WHOLE: usize = 36;
 
 /// Whether this is a whole id, so that no candidates are needed.
@@ -29,27 +29,27 @@ fn is_whole(text: &str) -> bool {
     text.len() == WHOLE && uuid::Uuid::parse_str(text).is_ok()
 }
 
-/// The one candidate that equals this or begins with it. Each has a label for people.
-fn pick(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Option<String>, Failure> {
+/// The candidate that equals the text, else the only one that begins with it. Each has a label for people.
+fn unique_match(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Option<String>, Failure> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    for (id, about) in candidates {
+    for (id, label) in candidates {
         if id == wanted {
             return Ok(Some(id.clone()));
         }
         if id.starts_with(wanted) && seen.insert(id) {
-            found.push((id, about));
+            found.push((id, label));
         }
     }
     match found.as_slice() {
         [] => Ok(None),
         [(only, _)] => Ok(Some((*only).clone())),
         several => {
-            let told = several.iter().take(MOST_TOLD).map(|(id, about)| format!("{id} ({about})"));
-            let mut told = told.collect::<Vec<_>>().join(", ");
-            if several.len() > MOST_TOLD {
-                told.push_str(&format!(" and {} more", several.len() - MOST_TOLD));
+            let listed = several.iter().take(MAX_LISTED).map(|(id, label)| format!("{id} ({label})"));
+            let mut listed = listed.collect::<Vec<_>>().join(", ");
+            if several.len() > MAX_LISTED {
+                listed.push_str(&format!(" and {} more", several.len() - MAX_LISTED));
             }
-            Err(Failure::usage(format!("{wanted:?} is the beginning of several {what}: {told}; say more of it")))
+            Err(Failure::usage(format!("{wanted:?} is the beginning of several {what}: {listed}; say more of it")))
         }
     }
 }
@@ -57,7 +57,7 @@ fn pick(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Opt
 /// The inbox with further pages, up to the limit.
 pub(crate) async fn whole_inbox(mailbox: &dyn Mailbox) -> Result<Inbox, Failure> {
     let mut inbox = mailbox.inbox(false).await?;
-    for _ in 1..MOST_PAGES {
+    for _ in 1..MAX_PAGES {
         let Some(next) = inbox.next.take() else { break };
         let page = mailbox.inbox_after(false, &next).await?;
         inbox.sessions.extend(page.sessions);
@@ -66,7 +66,7 @@ pub(crate) async fn whole_inbox(mailbox: &dyn Mailbox) -> Result<Inbox, Failure>
     Ok(inbox)
 }
 
-fn about(session: &SessionSummary) -> String {
+fn label(session: &SessionSummary) -> String {
     format!("{}, {:?}", session.other_agent_name, preview(&session.subject, 30))
 }
 
@@ -75,22 +75,22 @@ pub(crate) fn is_with(session: &SessionSummary, name: &str) -> bool {
     session.other_agent_name.as_str() == name || session.group.as_deref() == Some(name)
 }
 
-/// The session that a person names: by its id, a prefix of it, or the name of the agent or group, whose newest session it is
-/// then.
+/// The session that a person names: by its id, a prefix of it, or the name of the agent or group, whose newest session
+/// it is then.
 pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<SessionId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
     }
     let inbox = whole_inbox(mailbox).await?;
     let candidates: Vec<_> =
-        inbox.sessions.iter().map(|session| (session.session_id.to_string(), about(session))).collect();
+        inbox.sessions.iter().map(|session| (session.session_id.to_string(), label(session))).collect();
     if let Some(exact) = inbox.sessions.iter().find(|session| session.session_id.as_str() == text) {
         return Ok(exact.session_id.clone());
     }
     if let Some(newest) = inbox.sessions.iter().find(|session| is_with(session, text)) {
         return Ok(newest.session_id.clone());
     }
-    if let Some(id) = pick("sessions", text, &candidates)? {
+    if let Some(id) = unique_match("sessions", text, &candidates)? {
         return Ok(parse(&id)?);
     }
     let names = inbox.sessions.iter().map(|session| session.other_agent_name.to_string());
@@ -102,7 +102,7 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
     match nearest(text, names.iter().map(String::as_str)) {
         Some(near) => Err(Failure::not_found(format!("no session or agent {text:?}; did you mean {near:?}?"))),
         // Another system's id, perhaps of a session that is too old to be listed: left to the office.
-        None if text.len() >= LONG => Ok(parse(text)?),
+        None if text.len() >= MIN_FOREIGN => Ok(parse(text)?),
         None => Err(Failure::not_found(format!(
             "no session or agent {text:?}; `amb inbox` lists your conversations, `amb agents` whom you can write to"
         ))),
@@ -122,33 +122,31 @@ pub(crate) async fn household_session(person: &Client, text: &str) -> Result<Ses
     if is_whole(text) {
         return Ok(parse(text)?);
     }
-    let about = |session: HouseholdSession| {
+    let labelled = |session: HouseholdSession| {
         let between = session.between.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
         (session.session_id.to_string(), format!("{between}, {:?}", preview(&session.subject, 30)))
     };
     let found = person.household_sessions().await?;
-    let candidates: Vec<_> = found.sessions.into_iter().map(about).collect();
-    match pick("sessions", text, &candidates)? {
-        Some(id) => Ok(parse(&id)?),
-        None => Err(Failure::not_found(format!(
-            "no session {text:?} in your household; `amb household sessions` lists them"
-        ))),
-    }
+    let candidates: Vec<_> = found.sessions.into_iter().map(labelled).collect();
+    let id = unique_match("sessions", text, &candidates)?.ok_or_else(|| {
+        Failure::not_found(format!("no session {text:?} in your household; `amb household sessions` lists them"))
+    })?;
+    Ok(parse(&id)?)
 }
 
-/// The machine that the household's person means: by its name, where one with a good token has it, or by its id.
+/// The machine that a person names: by its label, where only one with a valid token has it, or by its id.
 pub(crate) fn machine(machines: &[Machine], text: &str) -> Result<Uuid, Failure> {
-    let good = || machines.iter().filter(|machine| machine.revoked_at.is_none());
-    let named: Vec<_> = good().filter(|machine| machine.label == text).collect();
+    let valid = || machines.iter().filter(|machine| machine.revoked_at.is_none());
+    let named: Vec<_> = valid().filter(|machine| machine.label == text).collect();
     if let [only] = named.as_slice() {
         return Ok(only.id);
     }
     let candidates: Vec<_> = machines.iter().map(|machine| (machine.id.to_string(), machine.label.clone())).collect();
-    if let Some(id) = pick("machines", text, &candidates)? {
+    if let Some(id) = unique_match("machines", text, &candidates)? {
         return id.parse().map_err(|_| Failure::usage(format!("{id:?} is no id of a machine")));
     }
     let detail = match named.as_slice() {
-        [] => match nearest(text, good().map(|machine| machine.label.as_str())) {
+        [] => match nearest(text, valid().map(|machine| machine.label.as_str())) {
             Some(near) => format!("no machine {text:?} in your household; did you mean {near:?}?"),
             None => format!("no machine {text:?} in your household; `amb household` lists them"),
         },
@@ -181,13 +179,13 @@ fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure>
             (task.id.to_string(), format!("{} for {}, {subject:?}, {}", task.owner, task.assignee, task.state))
         })
         .collect();
-    match pick("tasks", text, &candidates)? {
+    match unique_match("tasks", text, &candidates)? {
         Some(id) => Ok(parse(&id)?),
         None => match nearest(text, candidates.iter().map(|(id, _)| id.as_str())) {
             Some(near) => {
                 Err(Failure::not_found(format!("no task {text:?}; did you mean {near:?}? `{list}` shows yours")))
             }
-            None if text.len() >= LONG => Ok(parse(text)?),
+            None if text.len() >= MIN_FOREIGN => Ok(parse(text)?),
             None => Err(Failure::not_found(format!(
                 "no task {text:?}; `amb task list` shows those that you gave or were given"
             ))),
@@ -209,8 +207,16 @@ pub(crate) async fn message(mailbox: &dyn Mailbox, text: &str) -> Result<Message
             (message.id.to_string(), format!("{}: {:?}", message.sender_name, preview(&message.content, 30)))
         })
         .collect();
-    let found = pick("messages", text, &candidates)?;
+    let found = unique_match("messages", text, &candidates)?;
     Ok(parse(found.as_deref().unwrap_or(text))?)
+}
+
+/// The message that an option names, where it was given.
+pub(crate) async fn optional_message(mailbox: &dyn Mailbox, text: Option<&str>) -> Result<Option<MessageId>, Failure> {
+    match text {
+        Some(text) => Ok(Some(message(mailbox, text).await?)),
+        None => Ok(None),
+    }
 }
 
 fn parse<T: std::str::FromStr<Err = amb_core::id::BadId>>(text: &str) -> Result<T, OfficeError> {
@@ -222,7 +228,7 @@ fn parse<T: std::str::FromStr<Err = amb_core::id::BadId>>(text: &str) -> Result<
 pub(crate) struct Short(usize);
 
 impl Short {
-    /// Short enough to type, and long enough that no two of these look the same; whole for programs.
+    /// Short enough to type and long enough that these ids stay distinct; whole for programs.
     pub(crate) fn of<'a>(ids: impl IntoIterator<Item = &'a str>, for_person: bool) -> Self {
         if !for_person {
             return Self(usize::MAX);
@@ -230,16 +236,14 @@ impl Short {
         let mut ids: Vec<&str> = ids.into_iter().collect();
         ids.sort_unstable();
         ids.dedup();
-        let same = |pair: &[&str]| match pair {
-            [one, other] => one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count(),
-            _ => 0,
-        };
-        Self(ids.windows(2).map(same).max().map_or(SHORTEST, |same| (same + 1).max(SHORTEST)))
+        let common =
+            ids.windows(2).map(|pair| pair[0].chars().zip(pair[1].chars()).take_while(|(a, b)| a == b).count());
+        Self(common.max().map_or(MIN_SHORT, |common| (common + 1).max(MIN_SHORT)))
     }
 
     pub(crate) fn show(self, id: &str) -> String {
         let mut cut: String = id.chars().take(self.0).collect();
-        // Not at a hyphen, which would be typed for nothing.
+        // A hyphen at the end would distinguish nothing.
         if cut.ends_with('-') && cut.len() < id.len() {
             cut = id.chars().take(self.0 + 1).collect();
         }
@@ -256,16 +260,16 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_only_one_has_is_that_one() {
+    fn a_unique_prefix_identifies_an_id() {
         let ids = candidates(&["0199aa", "0199ab", "02"]);
-        assert_eq!(pick("tasks", "02", &ids).unwrap().as_deref(), Some("02"));
-        assert_eq!(pick("tasks", "0199ab", &ids).unwrap().as_deref(), Some("0199ab"));
-        assert_eq!(pick("tasks", "03", &ids).unwrap(), None);
-        let words = pick("tasks", "0199", &ids).unwrap_err().sentence();
+        assert_eq!(unique_match("tasks", "02", &ids).unwrap().as_deref(), Some("02"));
+        assert_eq!(unique_match("tasks", "0199ab", &ids).unwrap().as_deref(), Some("0199ab"));
+        assert_eq!(unique_match("tasks", "03", &ids).unwrap(), None);
+        let words = unique_match("tasks", "0199", &ids).unwrap_err().detail();
         assert!(words.contains("0199aa (ann), 0199ab (ann)"), "{words}");
         let whole = candidates(&["01", "0199"]);
-        assert_eq!(pick("tasks", "01", &whole).unwrap().as_deref(), Some("01"), "a whole id is no beginning");
-        assert_eq!(pick("tasks", "019", &candidates(&["0199", "0199"])).unwrap().as_deref(), Some("0199"));
+        assert_eq!(unique_match("tasks", "01", &whole).unwrap().as_deref(), Some("01"), "a whole id is no beginning");
+        assert_eq!(unique_match("tasks", "019", &candidates(&["0199", "0199"])).unwrap().as_deref(), Some("0199"));
     }
 
     #[test]

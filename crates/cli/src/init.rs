@@ -1,7 +1,8 @@
 //! Adds the mailbox to a client's configuration, as a pure function from the old text to the new one.
 //!
-//! Each client is a list of [`Setting`]s; [`json`] and [`toml`] add a setting to a text and remove it again without touching
-//! comments or other settings; [`extras`] lists the client's other files; [`mod@file`] applies this to a file, with a backup.
+//! Each client is a list of [`Setting`]s; [`json`] and [`toml`] add a setting to a text and remove it again without
+//! touching comments or other settings; [`extras`] lists the client's other files; [`mod@file`] applies this to a file,
+//! with a backup.
 
 mod client;
 mod diff;

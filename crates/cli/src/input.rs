@@ -42,10 +42,10 @@ impl ComposedText {
             None if std::io::stdin().is_terminal() => Self::edit(hint),
             None => {
                 let text = stdin()?;
-                match text.trim().is_empty() {
-                    true => Err(Failure::usage("say something: TEXT, - for stdin, --file or --data")),
-                    false => Ok(plain(text)),
+                if text.trim().is_empty() {
+                    return Err(Failure::usage("say something: TEXT, - for stdin, --file or --data"));
                 }
+                Ok(plain(text))
             }
         }
     }
@@ -59,21 +59,21 @@ impl ComposedText {
         let text = text.split(SCISSORS).next().unwrap_or_default().trim().to_owned();
         let composed = Self { text, draft: Some(path) };
         if composed.text.is_empty() {
-            composed.sent();
+            composed.discard_draft();
             return Err(Failure::usage("nothing was written, and nothing is sent"));
         }
         Ok(composed)
     }
 
-    /// Removes the draft after the text was sent.
-    pub(crate) fn sent(self) {
+    /// Removes the draft, once the text is sent.
+    pub(crate) fn discard_draft(self) {
         if let Some(draft) = self.draft {
             let _ = fs_err::remove_file(draft);
         }
     }
 
-    /// Where the text is kept, for the error when it could not be sent.
-    pub(crate) fn kept(&self) -> Option<String> {
+    /// Says where the text is kept, for when it could not be sent.
+    pub(crate) fn draft_hint(&self) -> Option<String> {
         self.draft.as_ref().map(|draft| format!("what you wrote is kept in {}", draft.display()))
     }
 }

@@ -31,27 +31,27 @@ pub(crate) fn find(server: &ServerUrl, name: &AgentName) -> Result<Option<Secret
 }
 
 /// The agents whose keys are stored, by server.
-pub(crate) fn all() -> Result<BTreeMap<String, Vec<String>>> {
+pub(crate) fn agents_by_server() -> Result<BTreeMap<String, Vec<String>>> {
     let names = |keys: BTreeMap<AgentName, String>| keys.into_keys().map(|name| name.to_string()).collect();
     Ok(read()?.into_iter().map(|(server, keys)| (server, names(keys))).collect())
 }
 
 /// Stores a key; returns once it is on disk.
-pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<PathBuf> {
+pub(crate) fn store(server: &ServerUrl, name: &AgentName, key: &str) -> Result<PathBuf> {
     change(|known| {
         known.entry(server.to_string()).or_default().insert(name.clone(), key.to_owned());
     })
 }
 
 /// Removes all keys at a server; returns how many there were.
-pub(crate) fn forget(server: &str) -> Result<usize> {
+pub(crate) fn remove_server(server: &str) -> Result<usize> {
     let mut count = 0;
     change(|known| count = known.remove(server).unwrap_or_default().len())?;
     Ok(count)
 }
 
-/// Moves the keys of an office to its new address: they must not be sent to another server at the old one.
-pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
+/// Moves the keys of an office to its new address, lest they are sent to another server at the old one.
+pub(crate) fn change_address(before: &str, after: &str) -> Result<()> {
     if !read()?.contains_key(before) {
         return Ok(());
     }

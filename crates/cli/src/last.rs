@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{durable, home};
 
-/// The most mailboxes for which this is stored; the oldest is dropped first.
-const MOST: usize = 100;
+/// The most mailboxes for which this is stored; the oldest are dropped.
+const MAX_MAILBOXES: usize = 100;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct ShownSession {
@@ -25,9 +25,9 @@ fn path() -> Result<PathBuf> {
     Ok(home::state_dir()?.join("last-shown.json"))
 }
 
+/// What is stored; nothing where it cannot be read.
 fn read() -> LastShown {
-    let bytes = path().ok().and_then(|path| fs_err::read(path).ok());
-    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    path().and_then(|path| durable::read_json(&path)).unwrap_or_default()
 }
 
 fn key(mailbox: &dyn Mailbox) -> String {
@@ -35,22 +35,19 @@ fn key(mailbox: &dyn Mailbox) -> String {
 }
 
 /// The session that was shown last to the user of this mailbox.
-pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
+pub(crate) fn session(mailbox: &dyn Mailbox) -> Option<SessionId> {
     read().remove(&key(mailbox)).map(|shown| shown.session)
 }
 
 /// Records that a session was shown. Where that fails, `amb reply` needs the session as an argument.
-pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
+pub(crate) fn record(mailbox: &dyn Mailbox, session: &SessionId) {
     let written = || -> Result<()> {
         let mut known = read();
         known.insert(key(mailbox), ShownSession { session: session.clone(), at: Timestamp::now() });
-        while known.len() > MOST {
-            let oldest = known.iter().min_by_key(|(_, shown)| shown.at).map(|(key, _)| key.clone());
-            oldest.and_then(|key| known.remove(&key));
-        }
+        durable::drop_oldest(&mut known, MAX_MAILBOXES, |shown| shown.at);
         durable::replace_private(&path()?, &serde_json::to_vec_pretty(&known)?)
     };
     if let Err(error) = written() {
-        tracing::debug!("what was shown is not remembered: {error:#}");
+        tracing::debug!("the session that was shown is not recorded: {error:#}");
     }
 }

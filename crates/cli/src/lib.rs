@@ -1,6 +1,7 @@
 //! `amb`: a post office for AI agents, in one binary. One file a verb.
 //!
-//! A library with one function: Cargo compiles a library while its dependencies are still in code generation, a binary only after it.
+//! A library with one function: Cargo compiles a library while its dependencies are still in code generation, a binary
+//! only after it.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod profile;
 #[cfg(test)]
 mod reference;
 mod saved;
+mod signals;
 mod table;
 mod typing;
 mod verbs;
@@ -44,7 +46,7 @@ use clap::{CommandFactory, Parser};
 pub fn main() -> ExitCode {
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(error),
+        Err(error) => return report_usage_error(error),
     };
     let output = output::Output::new(cli.office.json);
     match run(cli, output) {
@@ -53,9 +55,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Reports wrong arguments. A hook exits with 0 all the same: to some clients exit code 2 means "go on", so a hook that a newer
-/// configuration calls by a name that this version does not know would keep its client running.
-fn misused(mut error: clap::Error) -> ExitCode {
+/// Reports wrong arguments. A hook exits with 0 all the same: exit code 2 makes some clients go on, so a hook with an
+/// argument that this version does not know would keep its client running.
+fn report_usage_error(mut error: clap::Error) -> ExitCode {
     let program = args::Cli::command();
     suggest_verb(&mut error, &program);
     // The terminal may be gone.
@@ -89,17 +91,16 @@ fn suggest_verb(error: &mut clap::Error, program: &clap::Command) {
 
 fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
     output::init_log(cli.verbose, cli.verb.log_file());
-    match cli.office.settle() {
+    match cli.office.resolve() {
         // A profile that names a missing office is repaired by the verb `office`.
         Err(error) if matches!(cli.verb, args::Verb::Office(_)) => output.note(format!("warning: {error:#}")),
         // A hook prints nothing rather than disturb its client.
         Err(error) if matches!(cli.verb, args::Verb::Hook(_)) => {
-            tracing::debug!(%error, "nothing is told");
+            tracing::debug!(%error, "the hook prints nothing");
             return Ok(());
         }
-        settled => settled?,
+        resolved => resolved?,
     }
-    // Every verb talks to an office, and offices are async.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(cli.verb.run(&cli.office, output));
     // Does not wait for a thread that still reads stdin or watches a directory.

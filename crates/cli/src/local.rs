@@ -1,8 +1,8 @@
-//! The local office: the one that `amb up` starts, or `amb serve` with neither an address nor a database. How other verbs find
-//! it.
+//! The local office, which `amb up` starts, or `amb serve` with neither an address nor a database; and how other verbs
+//! find it.
 //!
-//! The serving process holds a lock for as long as it lives, so the kernel tells whether it runs; a record with its address is
-//! beside the lock. Both are named after its database, so that two home directories have two local offices.
+//! The serving process holds a lock for as long as it lives, so the kernel tells whether it runs; a record with its
+//! address is beside the lock. Both are named after its database, so that two home directories have two local offices.
 
 use std::fs::TryLockError;
 use std::path::PathBuf;
@@ -24,11 +24,11 @@ pub(crate) const LISTEN: &str = "127.0.0.1:8000";
 /// The ports that are tried, in order.
 const PORTS: std::ops::Range<u16> = 8_000..8_100;
 /// How many attempts are made to take the lock, which a verb that checks for the office may hold for microseconds.
-const LOOKS: u32 = 200;
+const LOCK_ATTEMPTS: u32 = 200;
 /// How long an office has to finish what it accepted; the server itself gives up earlier.
-const ENDING: Duration = Duration::from_secs(40);
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// The UUID namespace in which databases are hashed into file names; it must never change.
-const DATABASES: uuid::Uuid = uuid::Uuid::from_u128(0x7a41_0e86_52c9_5d3b_9f10_c86e_2b7d_14a5);
+const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x7a41_0e86_52c9_5d3b_9f10_c86e_2b7d_14a5);
 
 /// The record of a running local office.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct OfficeRecord {
     pub(crate) store: String,
     /// The version that runs.
     pub(crate) version: String,
-    /// Since when.
+    /// When it started.
     pub(crate) started_at: Timestamp,
 }
 
@@ -51,26 +51,16 @@ impl OfficeRecord {
     }
 }
 
-/// The files of this user's local office.
-#[derive(Debug, Clone)]
-struct Files {
-    lock: PathBuf,
-    record: PathBuf,
+/// A file of this user's local office: its `lock`, its record (`json`), or the lock of `amb up` (`up`).
+fn file(extension: &str) -> Result<PathBuf> {
+    let name = uuid::Uuid::new_v5(&NAMESPACE, default_url()?.as_bytes()).simple().to_string();
+    Ok(home::runtime_dir()?.join(format!("office-{}.{extension}", &name[..12])))
 }
 
-impl Files {
-    fn find() -> Result<Self> {
-        let name = uuid::Uuid::new_v5(&DATABASES, default_url()?.as_bytes()).simple().to_string();
-        let directory = home::runtime_dir()?;
-        let file = |ending: &str| directory.join(format!("office-{}.{ending}", &name[..12]));
-        Ok(Self { lock: file("lock"), record: file("json") })
-    }
-
-    /// The record of an office whose process lives.
-    fn read(&self) -> Option<OfficeRecord> {
-        let bytes = fs_err::read(&self.record).ok()?;
-        serde_json::from_slice(&bytes).ok().filter(|record: &OfficeRecord| is_alive(record.pid))
-    }
+/// The record of an office whose process lives.
+fn read_record() -> Option<OfficeRecord> {
+    let bytes = fs_err::read(file("json").ok()?).ok()?;
+    serde_json::from_slice(&bytes).ok().filter(|record: &OfficeRecord| is_alive(record.pid))
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -84,43 +74,42 @@ fn is_alive(pid: i32) -> bool {
 
 /// The local office, if one runs. Reads two files and no network, so that any verb can call it.
 pub(crate) fn running() -> Option<OfficeRecord> {
-    let files = Files::find().ok()?;
     // Without a lock file no office ever ran here.
-    let lock = fs_err::OpenOptions::new().write(true).open(&files.lock).ok()?;
+    let lock = fs_err::OpenOptions::new().write(true).open(file("lock").ok()?).ok()?;
     match lock.file().try_lock_shared() {
         // The lock is free: no office runs, whatever record a killed process has left.
         Ok(()) => None,
         // The lock is held: it runs. On a file system without locks the process id in the record decides.
-        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => files.read(),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => read_record(),
     }
 }
 
 /// The lock of the process that serves the local office, from before it listens until its end.
 #[derive(Debug)]
 pub(crate) struct LocalOfficeLock {
-    files: Files,
+    record: PathBuf,
     _lock: fs_err::File,
 }
 
-/// Takes the lock.
-pub(crate) async fn hold() -> Result<LocalOfficeLock, Failure> {
-    let files = Files::find()?;
-    let lock = durable::open_lock(&files.lock)?;
-    for _ in 0..LOOKS {
+/// Takes the lock; an error where the office runs already.
+pub(crate) async fn lock() -> Result<LocalOfficeLock, Failure> {
+    let (path, record) = (file("lock")?, file("json")?);
+    let lock = durable::open_lock(&path)?;
+    for _ in 0..LOCK_ATTEMPTS {
         match lock.file().try_lock() {
-            Ok(()) => return Ok(LocalOfficeLock { files, _lock: lock }),
+            Ok(()) => return Ok(LocalOfficeLock { record, _lock: lock }),
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(%error, "{} cannot be locked", files.lock.display());
-                return Ok(LocalOfficeLock { files, _lock: lock });
+                tracing::warn!(%error, "{} cannot be locked", path.display());
+                return Ok(LocalOfficeLock { record, _lock: lock });
             }
             Err(TryLockError::WouldBlock) => {}
         }
-        if let Some(record) = files.read() {
+        if let Some(record) = read_record() {
             return Err(runs_already(&record));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let detail = format!("another process holds {} and is not ready yet; try again", files.lock.display());
+    let detail = format!("another process holds {} and is not ready yet; try again", path.display());
     Err(OfficeError::unavailable(detail).into())
 }
 
@@ -134,59 +123,60 @@ fn runs_already(record: &OfficeRecord) -> Failure {
 }
 
 impl LocalOfficeLock {
-    /// The last address of the local office; in the foreground it is the only one that is tried, so that clients find the office.
+    /// The last address of the local office; in the foreground it is the only one that is tried, so that clients find
+    /// the office.
     pub(crate) fn address(&self) -> String {
-        last().and_then(|url| port_of(&url)).map_or_else(|| LISTEN.to_owned(), |port| format!("127.0.0.1:{port}"))
+        last_port().map_or_else(|| LISTEN.to_owned(), |port| format!("127.0.0.1:{port}"))
     }
 
-    /// Listens at the last address of the local office, so that clients' settings stay right; else at the first free port.
+    /// Listens at the last address of the local office, so that clients' settings stay right; else at the first free
+    /// port.
     pub(crate) async fn bind(&self) -> Result<TcpListener, Failure> {
-        let ports = last().and_then(|url| port_of(&url)).into_iter().chain(PORTS);
-        for port in ports {
+        for port in last_port().into_iter().chain(PORTS) {
             match TcpListener::bind(("127.0.0.1", port)).await {
                 Ok(listener) => return Ok(listener),
-                Err(error) => tracing::debug!(port, %error, "not here"),
+                Err(error) => tracing::debug!(port, %error, "cannot listen on this port"),
             }
         }
         let detail = format!("every port from {} to {} of 127.0.0.1 is taken", PORTS.start, PORTS.end - 1);
         Err(OfficeError::unavailable(detail).into())
     }
 
-    /// Writes the record of this address. What is stored for the previous address moves with it.
+    /// Writes the record of this address. Keys and household of the previous address move to it.
     pub(crate) fn record(&self, url: &str, store: &str) -> Result<()> {
         let server: ServerUrl = url.parse()?;
-        if let Some(before) = last().filter(|before| *before != server.to_string()) {
-            keys::moved(&before, &server.to_string())?;
-            household::moved(&before, &server.to_string())?;
+        if let Some(before) = last_address().filter(|before| *before != server.to_string()) {
+            keys::change_address(&before, &server.to_string())?;
+            household::change_address(&before, &server.to_string())?;
         }
-        remember(&server.to_string())?;
+        durable::replace_private(&last_address_file()?, server.to_string().as_bytes())?;
         let pid = i32::try_from(std::process::id()).context("a process id")?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let record = OfficeRecord { url: server.to_string(), pid, store: store.to_owned(), version, started_at: now() };
-        Ok(durable::replace(&self.files.record, &serde_json::to_vec_pretty(&record)?, durable::PRIVATE)?)
+        Ok(durable::replace(&self.record, &serde_json::to_vec_pretty(&record)?, durable::PRIVATE)?)
     }
 }
 
 impl Drop for LocalOfficeLock {
     fn drop(&mut self) {
         // A leftover record is harmless: readers check the lock too.
-        let _ = fs_err::remove_file(&self.files.record);
+        let _ = fs_err::remove_file(&self.record);
     }
 }
 
-/// Rounded to the second, for people.
+/// The current time, rounded to the second for people.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Asks a local office to end, and waits for its lock to be released.
-pub(crate) async fn end(record: &OfficeRecord) -> Result<(), Failure> {
+/// Asks a local office to stop, and waits for its lock to be released.
+pub(crate) async fn stop(record: &OfficeRecord) -> Result<(), Failure> {
     let pid = Pid::from_raw(record.pid).context("the record names no process")?;
-    let lock = durable::open_lock(&Files::find()?.lock)?;
+    let lock = durable::open_lock(&file("lock")?)?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", record.pid))?;
     let ended = tokio::task::spawn_blocking(move || lock.file().lock());
-    match tokio::time::timeout(ENDING, ended).await {
+    match tokio::time::timeout(STOP_TIMEOUT, ended).await {
         Ok(locked) => Ok(locked.context("waiting for the office")??),
         Err(_) => {
             let detail = format!("process {} is still finishing; look again with `amb status`", record.pid);
@@ -195,9 +185,9 @@ pub(crate) async fn end(record: &OfficeRecord) -> Result<(), Failure> {
     }
 }
 
-/// The lock of `amb up`, so that two at once start one office.
-pub(crate) async fn turn() -> Result<fs_err::File, Failure> {
-    let file = durable::open_lock(&Files::find()?.lock.with_extension("up"))?;
+/// Takes the lock of `amb up`, so that two at once start one office.
+pub(crate) async fn lock_startup() -> Result<fs_err::File, Failure> {
+    let file = durable::open_lock(&file("up")?)?;
     let locked = tokio::task::spawn_blocking(move || file.file().lock().map(|()| file));
     Ok(locked.await.context("waiting for another `amb up`")??)
 }
@@ -208,19 +198,15 @@ pub(crate) fn log_file() -> Result<PathBuf> {
 }
 
 /// The file with the last address: beside the database, since it belongs to that.
-fn last_file() -> Result<PathBuf> {
+fn last_address_file() -> Result<PathBuf> {
     Ok(home::data_dir()?.join("local-office"))
 }
 
-fn last() -> Option<String> {
-    let text = fs_err::read_to_string(last_file().ok()?).ok()?;
+fn last_address() -> Option<String> {
+    let text = fs_err::read_to_string(last_address_file().ok()?).ok()?;
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
-fn port_of(url: &str) -> Option<u16> {
-    url.rsplit_once(':')?.1.parse().ok()
-}
-
-fn remember(url: &str) -> Result<()> {
-    durable::replace_private(&last_file()?, url.as_bytes())
+fn last_port() -> Option<u16> {
+    last_address()?.rsplit_once(':')?.1.parse().ok()
 }

@@ -1,11 +1,11 @@
-//! The log of an office in the background. Its stderr is redirected to the file, so that everything the process prints is there;
-//! this keeps it small.
+//! The log of an office in the background. Its stderr is redirected to the file, so that everything the process prints
+//! is there; this keeps it small.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// At this size the file is moved to `office.log.1`, so that at most twice as much is kept.
-const MOST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Writes to stderr, which is the file at `path`, opened for appending.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ impl LogFile {
     }
 
     /// Copies and truncates instead of renaming, because stderr stays open on the same file.
-    fn put_aside(&mut self) -> io::Result<()> {
-        fs_err::copy(&self.path, aside(&self.path))?;
+    fn rotate(&mut self) -> io::Result<()> {
+        fs_err::copy(&self.path, rotated(&self.path))?;
         fs_err::OpenOptions::new().write(true).open(&self.path)?.set_len(0)?;
         self.size = 0;
         Ok(())
@@ -31,8 +31,8 @@ impl LogFile {
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.size >= MOST {
-            self.put_aside()?;
+        if self.size >= MAX_SIZE {
+            self.rotate()?;
         }
         let written = io::stderr().write(bytes)?;
         self.size = self.size.saturating_add(written as u64);
@@ -44,7 +44,7 @@ impl Write for LogFile {
     }
 }
 
-fn aside(path: &Path) -> PathBuf {
+fn rotated(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
@@ -63,18 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_is_put_aside_and_begun_anew() {
+    fn a_full_log_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("office.log");
         fs_err::write(&path, "old line\n").unwrap();
-        let mut log = LogFile { size: MOST, path: path.clone() };
-        log.put_aside().unwrap();
+        let mut log = LogFile { size: MAX_SIZE, path: path.clone() };
+        log.rotate().unwrap();
         assert_eq!((log.size, fs_err::read_to_string(&path).unwrap().as_str()), (0, ""));
-        assert_eq!(fs_err::read_to_string(aside(&path)).unwrap(), "old line\n");
+        assert_eq!(fs_err::read_to_string(rotated(&path)).unwrap(), "old line\n");
     }
 
     #[test]
-    fn the_end_of_a_log_is_its_last_lines() {
+    fn tail_returns_the_last_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("office.log");
         fs_err::write(&path, "one\ntwo\n\nthree\n").unwrap();

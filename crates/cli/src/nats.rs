@@ -32,7 +32,7 @@ pub(crate) struct NatsArgs {
     nats_ca: Option<PathBuf>,
 }
 
-/// In which form messages to live goals are written. Both are read.
+/// The form in which messages to live goals are written. Both forms are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LiveEnvelope {
     /// The message alone
@@ -57,20 +57,20 @@ impl EnvelopeArgs {
 }
 
 impl NatsArgs {
-    /// Whether a server is named at all.
+    /// Whether a server is named.
     pub(crate) fn is_named(&self) -> bool {
         self.nats_url.as_ref().is_some_and(|servers| !servers.is_empty())
     }
 
     /// These settings, completed by `other`. Credentials are taken from one of the two, never mixed.
     pub(crate) fn or(self, other: Self) -> Self {
-        let who =
+        let has_credentials =
             [self.nats_token.is_some(), self.nats_user.is_some(), self.nats_nkey.is_some(), self.nats_creds.is_some()];
-        let who = if who.contains(&true) { self.clone() } else { other.clone() };
-        Self { nats_url: self.nats_url.or(other.nats_url), nats_ca: self.nats_ca.or(other.nats_ca), ..who }
+        let credentials = if has_credentials.contains(&true) { self.clone() } else { other.clone() };
+        Self { nats_url: self.nats_url.or(other.nats_url), nats_ca: self.nats_ca.or(other.nats_ca), ..credentials }
     }
 
-    /// Everything about the connection.
+    /// The options of the connection.
     pub(crate) fn options(&self) -> Result<NatsOptions, Failure> {
         let servers = self
             .nats_url

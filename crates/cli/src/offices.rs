@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use amb_client::{Client, SecretString, ServerUrl};
 use amb_core::suggest::{nearest, unknown_agent};
-use amb_core::{AgentName, Mailbox, OfficeError};
+use amb_core::{AgentName, Code, Mailbox, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_mcp::LazyMailbox;
 
@@ -29,23 +29,24 @@ impl OfficeArgs {
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
             Some(server) => {
-                let key = self.key_of_speaker(server).await?;
+                let key = self.acting_key(server).await?;
                 let opened = Client::open(server.clone(), key).await;
-                Ok(Arc::new(opened.map_err(|error| self.refused_key(server, error))?))
+                Ok(Arc::new(opened.map_err(|error| self.explain_refused_key(server, error))?))
             }
             None => {
-                let mailbox = self.directory(options)?.mailbox(self.speaker()?);
-                // Using the office shows that the agent is alive; a server records the same for every request. A failure is
-                // ignored: nobody may be registered, or the directory may be read-only.
+                let mailbox = self.directory(options)?.mailbox(self.acting_agent()?);
+                // Using the office shows that the agent is alive; a server records the same for every request. A
+                // failure is ignored: nobody may be registered, or the directory may be read-only.
                 if let Err(error) = mailbox.heartbeat().await {
-                    tracing::debug!(%error, "no sign of life was noted");
+                    tracing::debug!(%error, "no heartbeat was recorded");
                 }
                 Ok(Arc::new(mailbox))
             }
         }
     }
 
-    /// The caller's mailbox at an office that may be unreachable now. Wrong arguments are reported at once.
+    /// The caller's mailbox at an office that may be unreachable now: it is opened on first use. Wrong arguments are
+    /// errors at once.
     pub(crate) fn mailbox(&self) -> Result<LazyMailbox, Failure> {
         if let Some(server) = self.server.clone() {
             let key = self.key(&server)?;
@@ -54,7 +55,7 @@ impl OfficeArgs {
                 async move { Ok(Arc::new(Client::open(server, key).await?) as Arc<dyn Mailbox>) }
             }));
         }
-        let mailbox: Arc<dyn Mailbox> = Arc::new(self.directory(DirOptions::default())?.mailbox(self.speaker()?));
+        let mailbox: Arc<dyn Mailbox> = Arc::new(self.directory(DirOptions::default())?.mailbox(self.acting_agent()?));
         let section = self.nanobot_section(mailbox.me());
         Ok(LazyMailbox::opened_by(move || {
             let (mailbox, section) = (Arc::clone(&mailbox), section.clone());
@@ -67,29 +68,29 @@ impl OfficeArgs {
         }))
     }
 
-    /// What nanobot's configuration says about this agent in this directory.
+    /// The section of nanobot's configuration, where it applies to this agent in this directory.
     pub(crate) fn nanobot_section(&self, agent: &AgentName) -> Option<Section> {
         let (home, root) = (home::user().ok()?, self.root().ok()?);
         let path = home::nanobot_config().ok()?;
         let text = match fs_err::read_to_string(&path) {
             Ok(text) => text,
             Err(error) => {
-                // Most agents are not of nanobot. Where the file was named explicitly, an error in it matters.
+                // Most machines have no nanobot. Where the file was named explicitly, an error matters.
                 if std::env::var_os(home::NANOBOT_CONFIG).is_some() {
-                    tracing::warn!(%error, "{} cannot be followed", home::NANOBOT_CONFIG);
+                    tracing::warn!(%error, "{} cannot be read", home::NANOBOT_CONFIG);
                 }
                 return None;
             }
         };
         let found = nanobot::section(&text).unwrap_or_else(|error| {
-            tracing::warn!(path = %path.display(), "{error:#}; what it says about the mailbox is not followed");
+            tracing::warn!(path = %path.display(), "{error:#}; its settings of the mailbox are ignored");
             None
         });
         found.filter(|section| self.server.is_none() && section.is_about(agent, &root, &home))
     }
 
-    /// A mailbox for reading only, which in a directory needs no name.
-    pub(crate) async fn open_to_look(&self) -> Result<Arc<dyn Mailbox>, Failure> {
+    /// A mailbox for reading only, for which a directory needs no agent.
+    pub(crate) async fn open_read_only(&self) -> Result<Arc<dyn Mailbox>, Failure> {
         match (&self.me, &self.server) {
             (None, None) => {
                 let nobody = AgentName::parse("amb").map_err(OfficeError::from)?;
@@ -108,28 +109,25 @@ impl OfficeArgs {
         let transcripts = options.transcripts.clone().or_else(|| home::nanobot_transcripts().ok());
         let options = DirOptions { layout: self.layout, transcripts, ..options };
         let root = self.root()?;
-        let is_ours = self.dir.is_none() && options.layout == Some(Layout::Chipset) && !root.exists();
+        let is_new = self.dir.is_none() && options.layout == Some(Layout::Chipset) && !root.exists();
         let office = DirOffice::open(&root, options)?;
-        if is_ours {
+        if is_new {
             // A directory that this verb creates is the user's own, so it is trusted from now on.
             office.when_made(consent::remember);
         }
         Ok(office)
     }
 
-    /// Warns on stderr that no agent in the directory has the speaker's name, which is often a typo: where mailboxes are created
-    /// implicitly, that is no error.
-    pub(crate) async fn note_if_unknown(&self, mailbox: &dyn Mailbox, output: Output) {
+    /// Warns on stderr that no agent in the directory has this name but one has a similar name: often a typo, but no
+    /// error, since mailboxes are created implicitly.
+    pub(crate) async fn warn_if_unknown(&self, mailbox: &dyn Mailbox, output: Output) {
         if self.server.is_some() {
             return;
         }
-        if let Ok(agents) = mailbox.agents().await
-            && agents.iter().all(|agent| agent.name != *mailbox.me())
-        {
-            let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-            if nearest(mailbox.me().as_str(), known.iter().copied()).is_some() {
-                output.note(unknown_agent(mailbox.me().as_str(), known));
-            }
+        let (agents, me) = (mailbox.agents().await.unwrap_or_default(), mailbox.me().as_str());
+        let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        if !known.contains(&me) && nearest(me, known.iter().copied()).is_some() {
+            output.note(unknown_agent(me, known));
         }
     }
 
@@ -154,21 +152,21 @@ impl OfficeArgs {
     }
 
     /// The agent that acts.
-    pub(crate) fn speaker(&self) -> Result<AgentName, Failure> {
+    pub(crate) fn acting_agent(&self) -> Result<AgentName, Failure> {
         self.me.clone().ok_or_else(|| Failure::usage("say who you are: --as NAME, or AMB_AS in the environment"))
     }
 
     /// What to do where a server rejects a stored key.
-    fn refused_key(&self, server: &ServerUrl, error: OfficeError) -> Failure {
-        let kept = |name: &&AgentName| keys::find(server, name).is_ok_and(|key| key.is_some());
+    fn explain_refused_key(&self, server: &ServerUrl, error: OfficeError) -> Failure {
+        if error.code() != Code::Unauthorized {
+            return error.into();
+        }
+        let is_stored = |name: &&AgentName| keys::find(server, name).is_ok_and(|key| key.is_some());
         let name = match &self.me {
-            Some(name) => Some(name).filter(kept).cloned(),
+            Some(name) => Some(name).filter(is_stored).cloned(),
             None if profile::key_from_env().is_some() => None,
             None => household::person(server).ok().flatten(),
         };
-        if error.code() != amb_core::Code::Unauthorized {
-            return error.into();
-        }
         let detail = match name {
             Some(name) => {
                 let flag = self.server_flag();
@@ -183,18 +181,18 @@ impl OfficeArgs {
                 error.detail()
             ),
         };
-        OfficeError::new(amb_core::Code::Unauthorized, detail).into()
+        OfficeError::new(Code::Unauthorized, detail).into()
     }
 
     /// The flag that names the same server again; empty where it is the default.
     fn server_flag(&self) -> String {
         match (&self.server, self.origin) {
-            (Some(server), OfficeOrigin::Said) => format!(" --server {server}"),
+            (Some(server), OfficeOrigin::Explicit) => format!(" --server {server}"),
             _ => String::new(),
         }
     }
 
-    /// The server, for a verb that a directory does not have: `detail` says so.
+    /// The server, for a verb that needs one; else an error with this detail.
     pub(crate) fn server_or(&self, detail: &str) -> Result<&ServerUrl, Failure> {
         if self.server.is_none() {
             // Fails where there is no office at all.
@@ -205,19 +203,25 @@ impl OfficeArgs {
 
     /// The mailbox of the acting agent at a server.
     pub(crate) async fn client(&self, server: &ServerUrl) -> Result<Client, Failure> {
-        Ok(Client::open(server.clone(), self.key_of_speaker(server).await?).await?)
+        Ok(Client::open(server.clone(), self.acting_key(server).await?).await?)
     }
 
-    /// The key of the acting agent at a server. Where no agent was named, that is the person of the household there; at a server
-    /// that was named explicitly, only where it is ambiguous which agent is meant.
-    pub(crate) async fn key_of_speaker(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
-        if self.me.is_none() && profile::key_from_env().is_none() {
-            let is_clear = self.origin == OfficeOrigin::Said && keys::agents(server)?.len() == 1;
-            if !is_clear && let Some(person) = household::claim_person(server).await? {
-                return OfficeArgs { me: Some(person), ..self.clone() }.key(server);
-            }
+    /// These arguments with the person of the household as the acting agent, where no agent was named. Not at a server
+    /// that was named explicitly and where only one agent has a key: that agent acts.
+    pub(crate) async fn as_person(&self, server: &ServerUrl) -> Result<Option<OfficeArgs>, Failure> {
+        if self.me.is_some() || profile::key_from_env().is_some() {
+            return Ok(None);
         }
-        self.key(server)
+        if self.origin == OfficeOrigin::Explicit && keys::agents(server)?.len() == 1 {
+            return Ok(None);
+        }
+        let person = household::claim_person(server).await?;
+        Ok(person.map(|person| OfficeArgs { me: Some(person), ..self.clone() }))
+    }
+
+    /// The key of the acting agent at a server, or of the household's person.
+    pub(crate) async fn acting_key(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
+        self.as_person(server).await?.as_ref().unwrap_or(self).key(server)
     }
 
     /// The key for a server: of the agent that was named, else from the environment, else the only one that is stored.
@@ -228,11 +232,11 @@ impl OfficeArgs {
                 Some(near) => format!("no key for {name} at {server}; did you mean {near:?}?"),
                 None => format!("no key for {name} at {server}; `amb register {name}{}` makes one", self.server_flag()),
             };
-            Failure::Office(OfficeError::new(amb_core::Code::Unauthorized, hint))
+            Failure::Office(OfficeError::new(Code::Unauthorized, hint))
         };
         if let Some(name) = &self.me {
-            let kept = keys::find(server, name)?;
-            return kept.or_else(profile::key_from_env).ok_or_else(|| missing(name));
+            let stored = keys::find(server, name)?;
+            return stored.or_else(profile::key_from_env).ok_or_else(|| missing(name));
         }
         if let Some(key) = profile::key_from_env() {
             return Ok(key);

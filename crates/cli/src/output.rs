@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -18,7 +19,7 @@ use crate::table::{self, Tone};
 /// How a verb prints.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// For programs.
+    /// Whether JSON is printed, for programs.
     pub(crate) json: bool,
     /// Whether stdout is a terminal, and so a person reads it.
     pub(crate) for_person: bool,
@@ -33,13 +34,18 @@ impl Output {
         Self { json, for_person, colour: for_person && !dumb && !no_colour() }
     }
 
+    /// The text with this SGR code, where colours are shown.
+    pub(crate) fn style(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
     /// The text in the colour of its tone, where colours are shown.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         if self.colour { tone.paint(text) } else { text.to_owned() }
     }
 
-    /// Whether a person types into the terminal that is written to.
-    pub(crate) fn is_typed(self) -> bool {
+    /// Whether a person types into the terminal that this writes to.
+    pub(crate) fn is_interactive(self) -> bool {
         self.for_person && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
@@ -49,7 +55,7 @@ impl Output {
         eprint!("{text}");
     }
 
-    /// One JSON document, readable.
+    /// Prints one JSON document with line breaks.
     pub(crate) fn document(self, value: &impl Serialize) -> io::Result<()> {
         let mut out = io::stdout().lock();
         serde_json::to_writer_pretty(&mut out, value)?;
@@ -57,27 +63,32 @@ impl Output {
         out.flush()
     }
 
-    /// One JSON value a line, for streams.
-    pub(crate) fn line_of(self, value: &impl Serialize) -> io::Result<()> {
+    /// Prints a JSON value on one line, for streams.
+    pub(crate) fn json_line(self, value: &impl Serialize) -> io::Result<()> {
         let mut out = io::stdout().lock();
         serde_json::to_writer(&mut out, value)?;
         out.write_all(b"\n")?;
         out.flush()
     }
 
-    /// Text for people, a line of its own.
+    /// Prints text for people, and a line break.
     pub(crate) fn say(self, text: impl AsRef<str>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", text.as_ref())?;
         out.flush()
     }
 
-    /// The result of a verb: a JSON document for programs, a line of text for people.
+    /// Prints one item of a stream: a line of JSON for programs, text for people.
+    pub(crate) fn stream(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        Ok(if self.json { self.json_line(value) } else { self.say(text()) }?)
+    }
+
+    /// Prints the result of a verb: a JSON document for programs, a line of text for people.
     pub(crate) fn result(self, document: &impl Serialize, line: impl AsRef<str>) -> Result<(), Failure> {
         Ok(if self.json { self.document(document) } else { self.say(line) }?)
     }
 
-    /// A list: a JSON document for programs; a table for people, or a note where it is empty.
+    /// Prints a list: a JSON document for programs; a table for people, or a note where it is empty.
     pub(crate) fn list(
         self,
         document: &impl Serialize,
@@ -96,37 +107,37 @@ impl Output {
         Ok(())
     }
 
-    /// An indented line with a name and a value.
+    /// Prints an indented line with a name and a value.
     pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
-        let text = self.fitted(&self.homely(&visible(text)), 13);
+        let text = self.wrap(&self.shorten_home(&visible(text)), 13);
         self.say(format!("  {}  {text}", self.paint(Tone::Quiet, &format!("{name:<9}"))))
     }
 
-    /// A message on stderr: never data.
+    /// Prints a message for people on stderr.
     #[allow(clippy::print_stderr)]
     pub(crate) fn note(self, text: impl AsRef<str>) {
         if !self.json {
-            eprintln!("{}", self.fitted(&self.homely(text.as_ref()), 0));
+            eprintln!("{}", self.wrap(&self.shorten_home(text.as_ref()), 0));
         }
     }
 
     /// Wraps the text to the terminal's width with an indent from the second line on; unchanged elsewhere.
-    pub(crate) fn fitted(self, text: &str, indent: usize) -> String {
+    pub(crate) fn wrap(self, text: &str, indent: usize) -> String {
         match table::terminal_width().filter(|_| self.for_person) {
             Some(width) => wrapped(text, usize::from(width).saturating_sub(indent), indent),
             None => text.to_owned(),
         }
     }
 
-    /// For a person, paths in the home directory with `~`.
-    pub(crate) fn homely(self, text: &str) -> String {
+    /// For a person, abbreviates the home directory in paths to `~`.
+    pub(crate) fn shorten_home(self, text: &str) -> String {
         match crate::home::user() {
             Ok(home) if self.for_person => text.replace(&format!("{}/", home.display()), "~/"),
             _ => text.to_owned(),
         }
     }
 
-    /// An error, as a sentence or as JSON.
+    /// Prints an error on stderr, as a sentence or as JSON.
     #[allow(clippy::print_stderr)]
     pub(crate) fn error(self, code: &str, detail: &str) {
         if self.json {
@@ -134,11 +145,11 @@ impl Output {
         } else {
             let red = io::stderr().is_terminal() && !no_colour();
             let program = if red { Tone::Bad.paint("amb:") } else { "amb:".to_owned() };
-            eprintln!("{program} {}", self.fitted(&self.homely(&visible(detail)), 5));
+            eprintln!("{program} {}", self.wrap(&self.shorten_home(&visible(detail)), 5));
         }
     }
 
-    /// A table without borders, which a script would have to strip.
+    /// Prints a table without borders, which a script would have to strip.
     pub(crate) fn table(self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
         let width = if self.for_person { table::terminal_width() } else { None };
         self.say(table::render(head, rows, width, self.colour))
@@ -147,8 +158,8 @@ impl Output {
 
 /// Initialises logging to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
 ///
-/// Where this process serves in the background, its stderr is `file`, whose size is bounded; it logs more there, since no person
-/// watches.
+/// Where this process serves in the background, its stderr is `file`, whose size is bounded; it logs more there, since
+/// no person watches.
 pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
     let level = match verbose.saturating_add(u8::from(file.is_some())) {
         0 => LevelFilter::WARN,
@@ -156,7 +167,7 @@ pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let wanted = std::env::var("AMB_LOG").ok().filter(|text| !text.is_empty()).map(|text| text.parse::<Targets>());
+    let wanted = crate::profile::variable("AMB_LOG").map(|text| text.parse::<Targets>());
     let (filter, wrong) = match wanted {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (Targets::new().with_default(level), Some(error)),
@@ -219,18 +230,23 @@ pub(crate) fn ago(then: Timestamp) -> String {
     }
 }
 
-/// The beginning of a text on one line, for tables: at most so many columns, and a sign where it is cut.
-pub(crate) fn preview(text: &str, most: usize) -> String {
+/// The beginning of a text on one line, for tables: at most so many columns, and an ellipsis where it is cut.
+pub(crate) fn preview(text: &str, max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut columns = 0;
     let cut = line.char_indices().find(|(_, c)| {
         columns += c.width().unwrap_or(1);
-        columns > most
+        columns > max
     });
     match cut {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
+}
+
+/// Parses a duration for a flag.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "a span such as 90s, 30m, 24h or 7d".into())
 }
 
 /// Parses a duration such as `90s`, `30m`, `24h` or `7d`.
@@ -261,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_broken_between_words_and_set_in() {
+    fn long_lines_are_wrapped_between_words_and_indented() {
         assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
         assert_eq!(wrapped("short", 8, 2), "short");
         assert_eq!(wrapped("漢字 漢字", 8, 2), "漢字\n  漢字");

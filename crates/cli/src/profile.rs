@@ -1,4 +1,4 @@
-//! What the environment and the profile set where the command line does not.
+//! The office and agent from the environment and the profile, where the command line does not name them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,42 +11,43 @@ use crate::local;
 use crate::offices::CHIPSET_ROOT;
 use crate::saved::{self, SavedOffice};
 
-fn env(name: &str) -> Option<String> {
+/// An environment variable that is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The key that the environment gives, for any server.
 pub(crate) fn key_from_env() -> Option<SecretString> {
-    env("MAILBOX_API_KEY").map(SecretString::from)
+    variable("MAILBOX_API_KEY").map(SecretString::from)
 }
 
 impl OfficeArgs {
-    /// Fills in what was not given: flags first, then the environment, then the profile, then what is found here. An office from
-    /// one of them is never mixed with settings from a later one.
-    pub(crate) fn settle(&mut self) -> Result<()> {
+    /// Fills in what no flag gave: from the environment, then the profile, then the local office. An office from one of
+    /// them is never mixed with settings from a later one.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
         if self.me.is_none() {
-            self.me = env("AMB_AS").map(|name| name.parse()).transpose().context("AMB_AS")?;
+            self.me = variable("AMB_AS").map(|name| name.parse()).transpose().context("AMB_AS")?;
         }
         if self.layout.is_none() {
-            self.layout = env("AMB_LAYOUT").map(|layout| layout.parse()).transpose().context("AMB_LAYOUT")?;
+            self.layout = variable("AMB_LAYOUT").map(|layout| layout.parse()).transpose().context("AMB_LAYOUT")?;
         }
         let profile = saved::read()?;
         if let Some(name) = self.office.clone() {
-            self.take(profile.office(&name)?)?;
+            self.use_saved(profile.office(&name)?)?;
         }
-        if !self.is_placed() {
-            self.dir = env("AMB_DIR").map(PathBuf::from);
+        if !self.has_office() {
+            self.dir = variable("AMB_DIR").map(PathBuf::from);
             if self.dir.is_none() {
                 self.server =
-                    env("MAILBOX_SERVER_URL").map(|url| url.parse()).transpose().context("MAILBOX_SERVER_URL")?;
+                    variable("MAILBOX_SERVER_URL").map(|url| url.parse()).transpose().context("MAILBOX_SERVER_URL")?;
             }
         }
         let chosen = profile.chosen()?;
         self.me = self.me.take().or(profile.me);
-        if !self.is_placed() {
-            self.take(chosen)?;
+        if !self.has_office() {
+            self.use_saved(chosen)?;
         }
-        if !self.is_placed() && self.layout.is_none() && !Path::new(CHIPSET_ROOT).is_dir() {
+        if !self.has_office() && self.layout.is_none() && !Path::new(CHIPSET_ROOT).is_dir() {
             // A record that does not parse is ignored.
             self.server = local::running().and_then(|record| record.server().ok());
             if self.server.is_some() {
@@ -56,26 +57,26 @@ impl OfficeArgs {
         Ok(())
     }
 
-    /// Uses a saved office, for what was not given.
-    fn take(&mut self, place: SavedOffice) -> Result<()> {
+    /// Uses a saved office for what was not given.
+    fn use_saved(&mut self, place: SavedOffice) -> Result<()> {
         self.server = place.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
         self.dir = place.dir;
         self.me = self.me.take().or(place.me);
         if self.layout.is_none() {
             self.layout = place.layout.map(|layout| layout.parse::<Layout>()).transpose()?;
         }
-        if self.is_placed() {
+        if self.has_office() {
             self.origin = OfficeOrigin::Saved;
         }
         Ok(())
     }
 
-    fn is_placed(&self) -> bool {
+    fn has_office(&self) -> bool {
         self.dir.is_some() || self.server.is_some()
     }
 
     /// The office that was named by a flag, the environment or the profile, for people.
-    pub(crate) fn place_said(&self) -> Option<String> {
+    pub(crate) fn named_office(&self) -> Option<String> {
         match (&self.server, &self.dir) {
             (Some(server), _) if self.origin != OfficeOrigin::Local => Some(server.to_string()),
             (None, Some(dir)) => Some(dir.display().to_string()),

@@ -23,7 +23,7 @@ use crate::{durable, home, local};
 /// The name of the office that `amb up` starts, which cannot be saved.
 pub(crate) const LOCAL: &str = "local";
 /// Most characters in the name of a saved office.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
@@ -84,7 +84,7 @@ impl ProfileFile {
         }
     }
 
-    /// The office that verbs use where none is named; empty where the profile names none.
+    /// The office that verbs use where none is named; empty where the profile has none.
     pub(crate) fn chosen(&self) -> Result<SavedOffice> {
         match &self.office {
             Some(name) if name != LOCAL => self.office(name).context("`office` in the profile"),
@@ -105,9 +105,9 @@ pub(crate) fn check_name(name: &str) -> Result<(), OfficeError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match name {
         LOCAL => Err(OfficeError::invalid("`local` is the office that `amb up` starts; choose another name")),
-        _ if !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain) => Ok(()),
+        _ if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(plain) => Ok(()),
         _ => Err(OfficeError::invalid(format!(
-            "an office's name has 1 to {LONGEST_NAME} letters, digits, - or _; not {name:?}"
+            "an office's name has 1 to {MAX_NAME} letters, digits, - or _; not {name:?}"
         ))),
     }
 }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_from_before_names_its_office_without_a_name() {
+    fn an_old_profile_has_an_office_without_a_name() {
         let profile: ProfileFile = toml::from_str("server = \"http://h:1\"\nas = \"ann\"").unwrap();
         assert_eq!(profile.chosen().unwrap().server.as_deref(), Some("http://h:1"));
         let both: ProfileFile = toml::from_str("server = \"http://h:1\"\ndir = \"/m\"").unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_office_goes_before_the_one_without_a_name() {
+    fn the_chosen_office_takes_precedence_over_the_one_without_a_name() {
         let text = "server = \"http://h:1\"\noffice = \"work\"\n[offices.work]\nserver = \"http://w:2\"\nas = \"ben\"";
         let profile: ProfileFile = toml::from_str(text).unwrap();
         let place = profile.chosen().unwrap();

@@ -20,9 +20,9 @@ pub(crate) enum Tone {
     Active,
     /// Needs attention.
     Bad,
-    /// Of little weight.
+    /// Less important.
     Quiet,
-    /// Of more.
+    /// More important.
     Strong,
 }
 
@@ -79,7 +79,7 @@ impl Tone {
     }
 }
 
-/// A table without lines that a script would have to strip. With a width each row is one line of it.
+/// Renders a table without borders. With a width, each row is one line of it.
 pub(crate) fn render(
     head: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -111,7 +111,7 @@ pub(crate) fn render(
     }
     for (index, name) in head.iter().enumerate() {
         if let Some(column) = table.column_mut(index) {
-            // Between columns one space on each side is one too many where there is little room.
+            // The default padding has a space on each side.
             column.set_padding((0, 2));
             if width.is_some() && !FLEXIBLE.contains(name) {
                 column.set_constraint(ColumnConstraint::ContentWidth);
@@ -121,7 +121,7 @@ pub(crate) fn render(
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// How wide the terminal is that stdout is; none where it is no terminal.
+/// The width of the terminal, in columns; `None` where stdout is no terminal.
 pub(crate) fn terminal_width() -> Option<u16> {
     Table::new().width()
 }

@@ -1,8 +1,8 @@
 //! The line that a person types in a terminal while other things are shown above it.
 //!
-//! In canonical mode the terminal holds the unfinished line, and output would be mixed with it. Here this program holds the line,
-//! and draws it again below the output. The keys are those of canonical mode: characters,
-//! Backspace, Ctrl-W, Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z stay with the terminal.
+//! In canonical mode the terminal holds the unfinished line, and output would be mixed with it. Here this program holds
+//! the line, and draws it again below the output. The keys are those of canonical mode: characters, Backspace, Ctrl-W,
+//! Ctrl-U, Enter, and Ctrl-D on an empty line for the end. Ctrl-C and Ctrl-Z stay with the terminal.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,37 +20,38 @@ const PROMPT: &str = "> ";
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
 /// Most bytes of one line; the rest of a longer paste is dropped.
-const MOST: usize = 64 * 1024;
+const MAX_LINE: usize = 64 * 1024;
 
 /// Lines typed by a person, and what is drawn of the one that is not finished.
 #[derive(Debug)]
 pub(crate) struct Typing {
     output: Output,
     stdin: Stdin,
-    /// How the terminal was before.
+    /// The terminal modes to restore.
     before: Termios,
     /// SIGCONT, after Ctrl-Z: the shell has changed the terminal meanwhile.
     resumed: tokio::signal::unix::Signal,
-    keys: LineEditor,
+    editor: LineEditor,
     /// Whether the prompt is on the screen.
     is_drawn: bool,
 }
 
 impl Typing {
-    /// Takes the terminal over; `None` where stdin is no terminal.
+    /// Starts reading keys; `None` where stdin is no terminal.
     pub(crate) fn begin(output: Output) -> Option<Self> {
-        if !output.is_typed() {
+        if !output.is_interactive() {
             return None;
         }
         let before = tcgetattr(io::stdin()).ok()?;
         let resumed = tokio::signal::unix::signal(SignalKind::from_raw(Signal::CONT.as_raw())).ok()?;
         let typing =
-            Self { output, stdin: tokio::io::stdin(), before, resumed, keys: LineEditor::default(), is_drawn: false };
-        typing.take_over().ok()?;
+            Self { output, stdin: tokio::io::stdin(), before, resumed, editor: LineEditor::default(), is_drawn: false };
+        typing.set_modes().ok()?;
         Some(typing)
     }
 
-    fn take_over(&self) -> io::Result<()> {
+    /// Turns canonical mode and echo off.
+    fn set_modes(&self) -> io::Result<()> {
         let mut modes = self.before.clone();
         modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
@@ -60,10 +61,10 @@ impl Typing {
     pub(crate) async fn next_line(&mut self) -> io::Result<Option<String>> {
         let mut bytes = [0; 1024];
         loop {
-            if !self.keys.done.is_empty() {
+            if !self.editor.done.is_empty() {
                 self.prompt();
             }
-            match self.keys.done.pop_front() {
+            match self.editor.done.pop_front() {
                 Some(TypedLine::Line(line)) => {
                     self.output.raw("\n");
                     self.is_drawn = false;
@@ -75,7 +76,7 @@ impl Typing {
             let count = tokio::select! {
                 count = self.stdin.read(&mut bytes) => count?,
                 _ = self.resumed.recv() => {
-                    self.take_over()?;
+                    self.set_modes()?;
                     if self.is_drawn {
                         self.draw();
                     }
@@ -86,7 +87,7 @@ impl Typing {
                 return Ok(None);
             }
             let rows = self.rows();
-            self.keys.take(&bytes[..count]);
+            self.editor.take(&bytes[..count]);
             if self.is_drawn {
                 self.erase(rows);
                 self.draw();
@@ -94,14 +95,14 @@ impl Typing {
         }
     }
 
-    /// Makes a line that was taken the unfinished one again, unless more was typed meanwhile.
+    /// Makes a returned line the unfinished one again, unless more was typed meanwhile.
     pub(crate) fn put_back(&mut self, line: &str) {
-        if self.keys.done.is_empty() && self.keys.line.is_empty() {
-            self.keys.line = line.to_owned();
+        if self.editor.done.is_empty() && self.editor.line.is_empty() {
+            self.editor.line = line.to_owned();
         }
     }
 
-    /// Takes the unfinished line off the screen, so that something else can stand there.
+    /// Removes the unfinished line from the screen, so that something else can be printed.
     pub(crate) fn clear(&mut self) {
         if self.is_drawn {
             self.erase(self.rows());
@@ -117,11 +118,11 @@ impl Typing {
         }
     }
 
-    /// The line that is on the screen: the first one that is finished and not yet taken, else the unfinished one.
+    /// The line on the screen: the first finished one that was not returned yet, else the unfinished one.
     fn shown(&self) -> &str {
-        match self.keys.done.front() {
+        match self.editor.done.front() {
             Some(TypedLine::Line(line)) => line,
-            _ => &self.keys.line,
+            _ => &self.editor.line,
         }
     }
 
@@ -155,18 +156,18 @@ enum TypedLine {
     End,
 }
 
-/// What keys make of a line.
+/// Turns keys into lines.
 #[derive(Debug, Default)]
 struct LineEditor {
     line: String,
-    /// Finished and not yet taken: a paste has many lines.
+    /// Finished lines that were not returned yet: a paste has many.
     done: VecDeque<TypedLine>,
-    /// Bytes of a character that is not whole yet.
+    /// The first bytes of an incomplete character.
     partial: Vec<u8>,
     sequence: Sequence,
 }
 
-/// The state within an escape sequence, such as that of an arrow key. They are ignored.
+/// The state within an escape sequence, such as that of an arrow key. Sequences are ignored.
 #[derive(Debug, Default, Clone, Copy)]
 enum Sequence {
     #[default]
@@ -212,7 +213,7 @@ impl LineEditor {
     }
 
     fn push(&mut self, c: char) {
-        if self.line.len() < MOST && !c.is_control() {
+        if self.line.len() < MAX_LINE && !c.is_control() {
             self.line.push(c);
         }
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_and_broken_bytes_drive_no_terminal() {
+    fn escape_sequences_and_invalid_bytes_are_dropped() {
         assert_eq!(typed(b"a\x1b[A\x1b[1;5Cb\x1bOPc\x1bxd\x07\x00").1, "abcd");
         assert_eq!(typed(b"a\xffb").1, "a\u{fffd}b");
         assert_eq!(typed("\u{9b}31mx".as_bytes()).1, "31mx", "an eight-bit control character is none of it");

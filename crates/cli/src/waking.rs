@@ -11,10 +11,11 @@ use jiff::SignedDuration;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::profile::variable;
 use crate::{home, output};
 
 /// The UUID namespace in which offices are hashed into directory names; it must never change.
-const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d7_b90c_f3a6);
+const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d7_b90c_f3a6);
 
 /// Which sessions of an agent are woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -26,7 +27,7 @@ pub(crate) enum WakeScope {
     All,
 }
 
-/// Waking the client.
+/// The options for waking the client.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WakeArgs {
     /// Do not wake the client when mail comes
@@ -41,7 +42,7 @@ pub(crate) struct WakeArgs {
 }
 
 impl WakeArgs {
-    /// What `amb mcp` needs; nothing where it is turned off.
+    /// The options for `amb mcp`; `None` where waking is turned off.
     pub(crate) fn options(&self, office: &OfficeArgs) -> Result<Option<WakeOptions>, Failure> {
         if self.no_wake {
             return Ok(None);
@@ -50,8 +51,8 @@ impl WakeArgs {
         let spans = self.wake_again.split(',').filter(|span| !span.trim().is_empty());
         let again: Option<Vec<SignedDuration>> = spans.map(|span| output::span(span.trim())).collect();
         let again = again.filter(|again| again.len() <= 10).ok_or_else(wrong)?;
-        // A home is no condition for serving mail.
-        let Ok(root) = root(office) else {
+        // Mail is served without a home directory, too.
+        let Ok(root) = office_root(office) else {
             tracing::warn!("no wake-ups: there is no home directory to keep their ledger in");
             return Ok(None);
         };
@@ -67,10 +68,6 @@ impl WakeArgs {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// The inbox of the Claude Code session that started this process.
 pub(crate) fn claude() -> Option<ClaudeInbox> {
     let socket = variable("CLAUDE_CODE_MESSAGING_SOCKET")?;
@@ -82,7 +79,7 @@ pub(crate) fn claude() -> Option<ClaudeInbox> {
     })
 }
 
-/// Where Claude Code's sessions say what they are doing.
+/// The directory where Claude Code's sessions record what they do.
 pub(crate) fn claude_registry() -> Option<PathBuf> {
     let config = variable("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     config.or_else(|| Some(home::user().ok()?.join(".claude"))).map(|config| config.join("sessions"))
@@ -104,8 +101,8 @@ pub(crate) fn qwen() -> Option<QwenInbox> {
     })
 }
 
-/// The program that queues messages for Codex: the very one that started this process, which is of the same version and needs no
-/// launcher; else whichever is in the path.
+/// The program that queues messages for Codex: the one that started this process, which has the same version and needs
+/// no launcher; else the one on the PATH.
 fn codex_program() -> OsString {
     let parent = Process::parent().and_then(|parent| parent.executable());
     let is_codex = |path: &PathBuf| path.file_name().is_some_and(|name| name == "codex");
@@ -118,21 +115,22 @@ pub(crate) fn codex_control() -> Option<PathBuf> {
     Some(home.join("app-server-control/app-server-control.sock"))
 }
 
-/// Where all wake-ups of this user are written down.
-pub(crate) fn all() -> Result<PathBuf, Failure> {
+/// The directory of all of this user's wake-ups.
+pub(crate) fn root() -> Result<PathBuf, Failure> {
     Ok(home::state_dir()?.join("wake"))
 }
 
-/// Where those of one office are.
-fn root(office: &OfficeArgs) -> Result<PathBuf, Failure> {
+/// The directory of those of one office.
+fn office_root(office: &OfficeArgs) -> Result<PathBuf, Failure> {
     let name = match &office.server {
         Some(server) => server.to_string(),
-        // The same directory by another path is the same office, and one that is not there yet has a path already.
+        // The same directory by another path is the same office, also before it exists.
         None => canonical(&office.root()?).display().to_string(),
     };
-    Ok(all()?.join(uuid::Uuid::new_v5(&OFFICES, name.as_bytes()).simple().to_string()))
+    Ok(root()?.join(uuid::Uuid::new_v5(&NAMESPACE, name.as_bytes()).simple().to_string()))
 }
 
+/// Resolves links, also above a directory that does not exist yet.
 fn canonical(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match (fs_err::canonicalize(&path), path.parent(), path.file_name()) {
@@ -142,7 +140,7 @@ fn canonical(path: &Path) -> PathBuf {
     }
 }
 
-/// Where those of one mailbox are.
-pub(crate) fn place(office: &OfficeArgs, me: &AgentName) -> Result<WakeDirectory, Failure> {
-    Ok(WakeDirectory::new(root(office)?.join(me.as_str())))
+/// The directory of those of one mailbox.
+pub(crate) fn directory(office: &OfficeArgs, me: &AgentName) -> Result<WakeDirectory, Failure> {
+    Ok(WakeDirectory::new(office_root(office)?.join(me.as_str())))
 }

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::value::table;
 use super::{ConfigValue, Format, Setting};
+use crate::args::value_name;
 
 /// A client that can get a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,7 +21,8 @@ pub(crate) enum InitClient {
     Gemini,
     /// OpenClaw: ~/.openclaw/openclaw.json
     Openclaw,
-    /// nanobot: the section of the mailbox channel, in ~/.nanobot/config.json; the tools too, where the channel is not installed
+    /// nanobot: the section of the mailbox channel, in ~/.nanobot/config.json; the tools too, where the channel is not
+    /// installed
     Nanobot,
     /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
     Cursor,
@@ -84,7 +86,7 @@ pub(crate) struct ClientAccount {
 impl InitClient {
     /// Its name on the command line.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        value_name(self)
     }
 
     /// Its default scope: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
@@ -227,8 +229,8 @@ pub(super) fn office_flags(account: &ClientAccount) -> Vec<String> {
     flags
 }
 
-/// The section of nanobot's mailbox channel. A nanobot without such a channel ignores it. The key for a server is not in it: the
-/// channel finds it where `amb` stores it.
+/// The section of nanobot's mailbox channel. A nanobot without such a channel ignores it. The key for a server is not
+/// in it: the channel finds it where `amb` stores it.
 fn channel(account: &ClientAccount) -> Setting {
     let office = match (&account.directory, &account.server) {
         (None, Some(server)) => ("serverUrl", server.as_str().into()),

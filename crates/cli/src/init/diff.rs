@@ -1,5 +1,5 @@
-//! A line diff. Without context, and with secrets masked: the lines around ours, or the line that ours joins, may hold other
-//! keys.
+//! A line diff. Without context, and with secrets masked: the lines around ours, or the line that ours joins, may hold
+//! other keys.
 
 use std::fmt::Write as _;
 

@@ -65,15 +65,15 @@ impl ConfigFile {
         Ok(Plan { old: self.text().to_owned(), new: Some(new) })
     }
 
-    /// The change that removes the settings. If nobody else changed the file meanwhile, it becomes the backup, byte for byte;
-    /// else it keeps everything that others wrote since.
+    /// The change that removes the settings. If nobody else changed the file meanwhile, it becomes the backup, byte for
+    /// byte; else it keeps everything that others wrote since.
     pub(crate) fn plan_removing(&self, settings: &[Setting]) -> Result<Plan> {
         let old = self.text().to_owned();
         let before = read(&self.backup())?;
         let new =
             revert(self.format, &old, before.as_deref(), settings).with_context(|| self.path.display().to_string())?;
-        // The backup may be restored if adding our settings to it and removing them again leaves the same text as removing them
-        // from the current file.
+        // The backup may be restored if adding our settings to it and removing them again leaves the same text as
+        // removing them from the current file.
         if let Some(before) = before.as_deref()
             && let Ok(ours) = apply(self.format, before, settings)
             && revert(self.format, &ours, Some(before), settings).is_ok_and(|left| left == new)

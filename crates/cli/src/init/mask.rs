@@ -1,5 +1,5 @@
-//! Masks secrets of others in a line that is shown: a change may touch the line on which somebody keeps a key, and the output may
-//! be read by a model.
+//! Masks secrets of others in a line that is shown: a change may touch the line on which somebody keeps a key, and the
+//! output may be read by a model.
 
 /// Words in a field's name that mean a secret.
 const SECRET: [&str; 6] = ["token", "key", "secret", "password", "credential", "authorization"];
@@ -21,8 +21,8 @@ pub(super) fn mask(line: &str) -> String {
     out
 }
 
-/// The next `name: "value"` or `name = 'value'` in a text: what is before it, its parts up to the opening quote, the value
-/// between the quotes, and what is after.
+/// The next `name: "value"` or `name = 'value'` in a text: what is before it, its parts up to the opening quote, the
+/// value between the quotes, and what is after.
 fn field(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
     let mut from = 0;
     loop {

@@ -25,7 +25,8 @@ pub(crate) struct Section {
     max_concurrent_tasks: Option<u32>,
 }
 
-/// The section in the text of a configuration, if it is there. Keys are in camel case or in snake case, as nanobot accepts both.
+/// The section in the text of a configuration, if it is there. Keys are in camel case or in snake case, as nanobot
+/// accepts both.
 pub(crate) fn section(text: &str) -> Result<Option<Section>> {
     let Some(found) = json::value_at(text, &["channels", "mailbox"])? else { return Ok(None) };
     let get = |names: [&'static str; 2]| {
@@ -87,15 +88,16 @@ impl Section {
         self.server.is_none() && self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
     }
 
-    /// The card's `allow_from` where it is narrower than the section's `*`, which is ignored then: it would open what somebody closed.
+    /// The card's `allow_from` where it is narrower than the section's `*`, which is ignored then: it would open what
+    /// somebody closed.
     pub(crate) fn narrower<'c>(&self, card: &'c Card) -> Option<&'c [String]> {
         let is_everybody = |names: &[String]| names.iter().any(|name| name == "*");
         let wants_everybody = self.allow_from.as_deref().is_some_and(is_everybody);
         (wants_everybody && !is_everybody(&card.allow_from.0)).then_some(card.allow_from.0.as_slice())
     }
 
-    /// The card with the section's settings. A `*`, which is also the default where nobody chose, does not widen a card's
-    /// `allow_from`.
+    /// The card with the section's settings. A `*`, which is also the default where nobody chose, does not widen a
+    /// card's `allow_from`.
     pub(crate) fn card(&self, card: Card) -> Card {
         let allow_from = match &self.allow_from {
             Some(names) if !names.iter().any(|name| name == "*") => AllowFrom(names.clone()),
@@ -136,7 +138,8 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     line.strip_prefix("#!")?.split_whitespace().next().map(PathBuf::from)
 }
 
-/// Whether a Python under this prefix has the channel: in `lib/python3.12/site-packages`, or in Debian's `dist-packages`.
+/// Whether a Python under this prefix has the channel: in `lib/python3.12/site-packages`, or in Debian's
+/// `dist-packages`.
 fn has_channel(prefix: &Path) -> bool {
     let Ok(entries) = fs_err::read_dir(prefix.join("lib")) else { return false };
     let pythons = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"));

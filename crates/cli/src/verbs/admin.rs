@@ -34,8 +34,8 @@ enum AdminVerb {
 /// Give an agent a new key and end all it had
 ///
 /// For an agent whose key is lost or was stolen: the new key is printed once, and every key it had stops working. With
-/// PostgreSQL this works while servers run, and they close what the old keys have open within a few seconds. An SQLite file
-/// belongs to one process: stop the server first, and start it again afterwards.
+/// PostgreSQL this works while servers run, and they close what the old keys have open within a few seconds. An SQLite
+/// file belongs to one process: stop the server first, and start it again afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,9 +50,9 @@ struct IssueKey {
 
 /// Found a household and print its owner's token
 ///
-/// A household is one owner's agents and that person, who write to each other without codes. Give the token to that owner: it
-/// registers agents (`amb join URL TOKEN`, then `amb register NAME --server URL --household`) and makes the person. `amb serve` on
-/// a loopback address founds the first household by itself. With SQLite stop the server first.
+/// A household is one owner's agents and that person, who write to each other without codes. Give the token to that
+/// owner: it registers agents (`amb join URL TOKEN`, then `amb register NAME --server URL --household`) and makes the
+/// person. `amb serve` on a loopback address founds the first household by itself. With SQLite stop the server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -87,9 +87,9 @@ impl FoundHousehold {
 
 /// Let an agent or a person see the office's health on the dashboard
 ///
-/// An operator signs in with `amb --as NAME dashboard` and sees how the office does, and no mail. Where the office listens on loopback
-/// alone, the person of the first household is its operator anyway. With PostgreSQL this works while servers run; with SQLite stop
-/// the server first.
+/// An operator signs in with `amb --as NAME dashboard` and sees how the office does, and no mail. Where the office
+/// listens on loopback alone, the person of the first household is its operator anyway. With PostgreSQL this works
+/// while servers run; with SQLite stop the server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -111,21 +111,22 @@ impl SetOperator {
         let done = store.set_operator(&self.name, !self.revoke, Timestamp::now()).await;
         store.close().await;
         done?;
+        let name = &self.name;
         let line = match self.revoke {
-            true => format!("{} is no operator of this office", self.name),
-            false => format!("{0} is an operator of this office; `amb --as {0} dashboard` signs in", self.name),
+            true => format!("{name} is no operator of this office"),
+            false => format!("{name} is an operator of this office; `amb --as {name} dashboard` signs in"),
         };
-        output.result(&json!({ "name": self.name, "operator": !self.revoke }), line)
+        output.result(&json!({ "name": name, "operator": !self.revoke }), line)
     }
 }
 
 /// Put the numbers of every log forward, after the database was put back to an earlier state
 ///
-/// Clients remember how far they have read a log by a number. Where a database is restored from an older copy, or a server
-/// takes over that lacks the last transactions, those numbers would be given a second time, and clients would take new mail
-/// for known. After this they go on a million higher. `amb restore` does it by itself, and so does a server on PostgreSQL that
-/// finds itself on a restored dump, a recovered server or a promoted one; run this where neither can know, such as after
-/// files were copied by hand. It never does harm. With SQLite stop the server first.
+/// Clients remember how far they have read a log by a number. Where a database is restored from an older copy, or a
+/// server takes over that lacks the last transactions, those numbers would be given a second time, and clients would
+/// take new mail for known. After this they go on a million higher. `amb restore` does it by itself, and so does a
+/// server on PostgreSQL that finds itself on a restored dump, a recovered server or a promoted one; run this where
+/// neither can know, such as after files were copied by hand. It never does harm. With SQLite stop the server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -138,7 +139,7 @@ struct AdvanceCursors {
 
 impl AdvanceCursors {
     async fn run(self, output: Output) -> Result<(), Failure> {
-        let logs = amb_store::advance_cursors(&self.database.place()?).await?;
+        let logs = amb_store::advance_cursors(&self.database.url()?).await?;
         output.result(&json!({ "logs": logs }), format!("the numbers of {logs} logs go on a million higher"))
     }
 }
@@ -169,7 +170,7 @@ impl IssueKey {
 
 /// Opens the office's database. A missing one is not created: that would be an empty office.
 async fn open(database: &DatabaseArgs) -> Result<Arc<dyn Store>, Failure> {
-    match database.place()? {
+    match database.url()? {
         DatabaseUrl::Sqlite(path) => {
             if !path.exists() {
                 return Err(Failure::not_found(format!(

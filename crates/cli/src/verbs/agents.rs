@@ -2,8 +2,7 @@
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::{ago, preview};
+use crate::output::{Output, ago, preview};
 
 /// List the agents you can write to, and whether they are there
 #[derive(Debug, clap::Args)]
@@ -16,17 +15,14 @@ pub(crate) struct AgentsCommand {
 
 impl AgentsCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let mut agents = office.open_to_look().await?.agents().await?;
+        let mut agents = office.open_read_only().await?.agents().await?;
         agents.retain(|agent| !self.online || agent.presence.status != amb_core::Status::Offline);
         let rows = agents.iter().map(|agent| {
             // Scripts parse the text, whose columns must stay as they were.
             let person = if agent.person && output.for_person { "(a person) " } else { "" };
             let tasks = format!("{}/{}", agent.presence.current_tasks.len(), agent.card.max_concurrent_tasks);
             let seen = agent.presence.last_seen.map_or("never".into(), ago);
-            let status = match agent.paused {
-                true => "paused".to_owned(),
-                false => agent.presence.status.to_string(),
-            };
+            let status = if agent.paused { "paused".to_owned() } else { agent.presence.status.to_string() };
             vec![
                 agent.name.to_string(),
                 status,

@@ -2,21 +2,20 @@
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::span;
+use crate::output::{Output, duration};
 
 /// Move old mail of a directory into its archive, by rename
 ///
-/// In the chipset layout mail goes to archive/ once the stamp in its name is old enough; in the nanobot layout processed
-/// mail goes into monthly folders. With --as only that agent's mail; else everybody's.
+/// In the chipset layout mail goes to archive/ once the stamp in its name is old enough; in the nanobot layout
+/// processed mail goes into monthly folders. With --as only that agent's mail; else everybody's.
 ///
-/// `amb watch`, `amb mcp` and `amb bridge` do this by themselves for their agent in the chipset layout, with what was read
-/// and is older than 24 hours.
+/// `amb watch`, `amb mcp` and `amb bridge` do this by themselves for their agent in the chipset layout, with what was
+/// read and is older than 24 hours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb archive --older-than 24h --keep-unread --dry-run")]
 pub(crate) struct ArchiveCommand {
     /// Only mail older than this
-    #[arg(long, value_name = "AGE", default_value = "24h", value_parser = age)]
+    #[arg(long, value_name = "AGE", default_value = "24h", value_parser = duration)]
     older_than: std::time::Duration,
     /// Leave unread mail where it is
     #[arg(long)]
@@ -24,10 +23,6 @@ pub(crate) struct ArchiveCommand {
     /// Only say what would move
     #[arg(long)]
     dry_run: bool,
-}
-
-fn age(text: &str) -> Result<std::time::Duration, String> {
-    span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "an age such as 90m, 24h or 7d".into())
 }
 
 impl ArchiveCommand {

@@ -14,8 +14,8 @@ const POSTGRES: &str = "PostgreSQL is backed up with its own tools, while the of
 
 /// Copy the network office's database into a file, while a server works on it
 ///
-/// The copy is the office as it was at one moment. It is checked, and on disk, before it gets its name; until then there is
-/// only FILE.making, which the next run replaces. Only you can read it. `amb restore` puts it back.
+/// The copy is the office as it was at one moment. It is checked, and on disk, before it gets its name; until then
+/// there is only FILE.making, which the next run replaces. Only you can read it. `amb restore` puts it back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -3,8 +3,8 @@
 mod acp;
 mod carry;
 mod exec;
+mod inspect;
 mod install;
-mod look;
 mod openclaw;
 mod run;
 mod state;
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// The longest turn timeout: a day.
-const LONGEST_TURN: u64 = 86_400;
+const MAX_TURN_SECONDS: u64 = 86_400;
 /// The most turns that run at once.
 const MAX_CONCURRENCY: usize = 64;
 
@@ -52,11 +52,11 @@ enum BridgeVerb {
     /// Keep an agent that speaks the Agent Client Protocol running, and give it each mail
     Acp(acp::AcpArgs),
     /// Run a command for each mail
-    Exec(exec::Command),
+    Exec(exec::ExecArgs),
     /// Run the bridges that a file names, each started again when it fails
-    Run(run::Run),
+    Run(run::RunArgs),
     /// Have the bridges of a file started by systemd or launchd, also after a reboot
-    Install(install::Install),
+    Install(install::InstallArgs),
     /// Show this user's bridges and how they are
     Status(StateArgs),
     /// Mail that was given up
@@ -91,8 +91,8 @@ struct BridgeArgs {
     /// How many turns run at once; those of one conversation follow each other
     #[arg(long, value_name = "N", default_value_t = amb_bridge::DEFAULT_CONCURRENCY, value_parser = concurrency)]
     concurrency: usize,
-    /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it with
-    /// the answer; `ask` for models, `accept` for commands with --input text or json
+    /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it
+    /// with the answer; `ask` for models, `accept` for commands with --input text or json
     #[arg(long, value_name = "HOW", value_parser = tasks)]
     tasks: Option<TaskHandling>,
     /// Give a mail up after so many failures
@@ -122,12 +122,12 @@ fn concurrency(text: &str) -> Result<usize, String> {
 
 impl BridgeArgs {
     /// The options that all kinds of bridge have in common.
-    fn options(&self, turn_timeout: u64, usual_tasks: TaskHandling) -> BridgeOptions {
+    fn options(&self, turn_timeout: u64, default_tasks: TaskHandling) -> BridgeOptions {
         BridgeOptions {
             turn_timeout: Duration::from_secs(turn_timeout),
             max_failures: self.max_failures,
             concurrency: self.concurrency,
-            tasks: self.tasks.unwrap_or(usual_tasks),
+            tasks: self.tasks.unwrap_or(default_tasks),
             ..BridgeOptions::default()
         }
     }
@@ -138,8 +138,8 @@ impl BridgeVerb {
     async fn bridge(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self {
             BridgeVerb::Openclaw(openclaw) => openclaw.run(office, output).await,
-            BridgeVerb::Acp(resident) => resident.run(office, output).await,
-            BridgeVerb::Exec(command) => command.run(office, output).await,
+            BridgeVerb::Acp(acp) => acp.run(office, output).await,
+            BridgeVerb::Exec(exec) => exec.run(office, output).await,
             _ => Err(Failure::usage("a bridge is openclaw, acp or exec")),
         }
     }
@@ -153,10 +153,10 @@ impl BridgeCommand {
             }
             BridgeVerb::Run(run) => run.run(output).await,
             BridgeVerb::Install(install) => install.run(output),
-            BridgeVerb::Status(which) => look::status(office, which.state.as_deref(), output),
-            BridgeVerb::Dead { action: DeadVerb::List(which) } => look::dead(office, which.state.as_deref(), output),
+            BridgeVerb::Status(which) => inspect::status(office, which.state.as_deref(), output),
+            BridgeVerb::Dead { action: DeadVerb::List(which) } => inspect::dead(office, which.state.as_deref(), output),
             BridgeVerb::Dead { action: DeadVerb::Retry { id, which } } => {
-                look::retry(office, which.state.as_deref(), &id, output)
+                inspect::retry(office, which.state.as_deref(), &id, output)
             }
         }
     }

@@ -9,30 +9,33 @@ use amb_core::event::{Event, NewMessage};
 use amb_core::mailbox::{HistoryPage, Mailbox};
 use amb_core::message::NO_SUBJECT;
 use amb_core::suggest::unknown_agent;
-use amb_core::{AgentName, Backoff, Cursor, Draft, Kind, MessageId, OfficeError, Part, Receipt, SessionId, limits};
+use amb_core::{AgentName, Cursor, Draft, Kind, MessageId, OfficeError, Receipt, SessionId, limits};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::{Output, ago, preview, span, visible};
+use crate::output::{Output, ago, duration, preview, visible};
+use crate::signals::interrupted;
 use crate::table::Tone;
 use crate::typing::Typing;
-use crate::verbs::watch::{heartbeats, interrupted};
+use crate::verbs::read::part_lines;
+use crate::verbs::watch::{heartbeats, retry_outages};
 use crate::{ids, last};
 
 /// How long one read of the log waits. A message ends the wait at once.
 const WAIT: Duration = Duration::from_secs(30);
 /// How often the other agent's presence is checked.
-const PRESENCE: Duration = Duration::from_secs(10);
+const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
 /// The subject of a conversation that begins here.
 const SUBJECT: &str = "Chat";
 
 /// Talk with an agent: each line is a message, answers come as they are sent
 ///
-/// Goes on with the newest conversation with that agent, and shows whether it is there, what it answers, and when it has read
-/// what you wrote. Ctrl-D ends it. In a pipe each line of stdin is sent, and with --wait an answer is waited for.
+/// Goes on with the newest conversation with that agent, and shows whether it is there, what it answers, and when it
+/// has read what you wrote. Ctrl-D ends it. In a pipe each line of stdin is sent, and with --wait an answer is waited
+/// for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,7 +43,7 @@ Examples:
   amb chat codex --subject 'The failing test'
   echo 'are you done?' | amb chat codex --wait 2m")]
 pub(crate) struct ChatCommand {
-    /// With whom
+    /// The agent to talk with
     agent: AgentName,
     /// Begin, or go on with, the conversation that has this subject
     #[arg(long, value_name = "S")]
@@ -49,43 +52,39 @@ pub(crate) struct ChatCommand {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=i64::from(limits::MAX_HISTORY)))]
     last: u32,
     /// At the end of stdin, wait this long for an answer, such as 90s or 5m
-    #[arg(long, value_name = "SPAN", value_parser = wait)]
+    #[arg(long, value_name = "SPAN", value_parser = duration)]
     wait: Option<Duration>,
-}
-
-fn wait(text: &str) -> Result<Duration, String> {
-    span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "a span such as 90s, 5m or 1h".into())
 }
 
 impl ChatCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
-        let mut talk = Talk::begin(&self, Arc::clone(&mailbox), output).await?;
-        let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
-        talk.open();
+        let mut conversation = Conversation::begin(&self, Arc::clone(&mailbox), output).await?;
+        let heartbeats = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
+        conversation.start_typing();
         let ended = tokio::select! {
-            ended = talk.go_on(self.wait) => ended,
+            ended = conversation.run(self.wait) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
-        beating.abort();
-        // Gives the terminal back: what follows begins on a line of its own.
-        drop(talk);
+        heartbeats.abort();
+        // Restores the terminal, so that further output begins on a line of its own.
+        drop(conversation);
         if let Err(error) = mailbox.leave().await {
-            tracing::debug!(%error, "no goodbye; others see it when the heartbeats stay away");
+            tracing::debug!(%error, "cannot mark the agent as offline; its missing heartbeats will");
         }
         ended
     }
 }
 
 /// A running conversation.
-struct Talk {
+struct Conversation {
     mailbox: Arc<dyn Mailbox>,
     output: Output,
     with: AgentName,
     subject: String,
     session: Option<SessionId>,
-    /// The last message of the other agent, which the next line answers.
-    heard: Option<MessageId>,
+    /// The last message of the other agent, to which the next line replies.
+    last_received: Option<MessageId>,
     /// Messages shown at the beginning, which are skipped when the log reports them.
     shown: HashSet<MessageId>,
     /// Messages sent here, whose receipts are shown.
@@ -96,7 +95,7 @@ struct Talk {
     typing: Option<Typing>,
 }
 
-impl Talk {
+impl Conversation {
     async fn begin(chat: &ChatCommand, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
         // The cursor is taken before anything is shown, so that nothing is missed in between.
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
@@ -105,7 +104,7 @@ impl Talk {
             let same = chat.subject.as_ref().is_none_or(|subject| *subject == session.subject);
             same && ids::is_with(session, chat.agent.as_str())
         });
-        let mut talk = Self {
+        let mut conversation = Self {
             mailbox,
             output,
             with: chat.agent.clone(),
@@ -113,22 +112,22 @@ impl Talk {
                 .map_or_else(|| chat.subject.clone(), |found| Some(found.subject.clone()))
                 .unwrap_or_else(|| SUBJECT.into()),
             session: found.map(|found| found.session_id.clone()),
-            heard: None,
+            last_received: None,
             shown: HashSet::new(),
             sent: HashSet::new(),
             presence: None,
             cursor,
             typing: None,
         };
-        talk.look_for_presence(found.is_none()).await?;
+        conversation.check_presence(found.is_none()).await?;
         if let Some(found) = found {
-            talk.show_last(found, chat.last).await?;
+            conversation.show_last(found, chat.last).await?;
         }
-        Ok(talk)
+        Ok(conversation)
     }
 
-    /// Starts to take lines, after the last messages were shown.
-    fn open(&mut self) {
+    /// Starts to read lines, after the last messages were shown.
+    fn start_typing(&mut self) {
         self.typing = Typing::begin(self.output);
         self.prompt();
     }
@@ -139,22 +138,22 @@ impl Talk {
             return Ok(());
         }
         let history = self.mailbox.read(&session.session_id, HistoryPage::newest(count)?).await?;
-        last::note(&*self.mailbox, &session.session_id);
+        last::record(&*self.mailbox, &session.session_id);
         self.output.note(self.output.paint(Tone::Quiet, &format!("# {}", visible(&session.title()))));
         for message in history.messages.iter().rev() {
             self.shown.insert(message.id.clone());
             if message.sender_name == self.with {
-                self.heard = Some(message.id.clone());
+                self.last_received = Some(message.id.clone());
             }
             self.show(message, None)?;
         }
         Ok(())
     }
 
-    /// One message; `elsewhere` is the subject of the conversation that it is in, where that is another one.
+    /// Shows a message. `elsewhere` is the subject of its conversation, where that is not this one.
     fn show(&self, message: &MessageView, elsewhere: Option<&str>) -> Result<(), Failure> {
         if self.output.json {
-            return Ok(self.output.line_of(message)?);
+            return Ok(self.output.json_line(message)?);
         }
         let mine = message.sender_name == *self.mailbox.me();
         let name = if mine { "you".to_owned() } else { visible(message.sender_name.as_str()) };
@@ -173,26 +172,19 @@ impl Talk {
         };
         // The content of an update without a note is its state, which is shown already.
         let is_state = message.task.as_ref().is_some_and(|task| task.state.as_str() == message.content);
-        let mut lines = message.content.lines().filter(|_| !is_state);
-        let first = lines.next().map(|line| format!(": {}", visible(line))).unwrap_or_default();
+        let mut lines = message.content.lines().filter(|_| !is_state).map(visible);
+        let first = lines.next().map(|line| format!(": {line}")).unwrap_or_default();
         let when = match ago(message.created_at) {
             now if now == "now" => String::new(),
             when => self.output.paint(Tone::Quiet, &format!("  ({when})")),
         };
         self.output.say(format!("{}{kind}{place}{first}{when}", self.output.paint(tone, &name)))?;
-        lines.try_for_each(|line| self.output.say(format!("    {}", visible(line))))?;
-        for part in &message.parts {
-            match part {
-                Part::Text { .. } => {}
-                Part::Data { data } => self.output.say(format!("    data: {}", visible(&data.to_string())))?,
-                Part::File { path, .. } => self.output.say(format!("    file: {}", visible(path)))?,
-            }
-        }
-        Ok(())
+        let mut rest = lines.chain(part_lines(&message.parts));
+        Ok(rest.try_for_each(|line| self.output.say(format!("    {line}")))?)
     }
 
-    /// Reports a change of the other agent's presence. At the beginning an unknown agent is an error.
-    async fn look_for_presence(&mut self, must_be_known: bool) -> Result<(), Failure> {
+    /// Shows a change of the other agent's presence. At the beginning an unknown agent is an error.
+    async fn check_presence(&mut self, must_be_known: bool) -> Result<(), Failure> {
         let agents = self.mailbox.agents().await?;
         let Some(agent) = agents.iter().find(|agent| agent.name == self.with) else {
             if must_be_known {
@@ -211,24 +203,25 @@ impl Talk {
             };
             let person = if agent.person { ", a person," } else { "" };
             let painted = self.output.paint(Tone::of_state(&status), &status);
-            self.aside(&format!("{}{person} is {painted}{more}", self.with));
+            self.show_aside(&format!("{}{person} is {painted}{more}", self.with));
             self.presence = Some(status);
         }
         Ok(())
     }
 
-    async fn presence_again(&mut self) {
-        if let Err(error) = self.look_for_presence(false).await {
-            tracing::debug!(error = %error.sentence(), "no presence");
+    async fn recheck_presence(&mut self) {
+        if let Err(error) = self.check_presence(false).await {
+            tracing::debug!(error = %error.detail(), "the presence of the other agent is unknown");
         }
     }
 
-    async fn go_on(&mut self, wait: Option<Duration>) -> Result<(), Failure> {
+    /// Sends lines and shows events until stdin ends, and then waits for an answer where `wait` is given.
+    async fn run(&mut self, wait: Option<Duration>) -> Result<(), Failure> {
         // Read only where no person types; else `typing` reads stdin.
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut events = follow(Arc::clone(&self.mailbox), self.cursor.clone(), self.output);
-        let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE, PRESENCE);
-        // Set when stdin has ended.
+        let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE_INTERVAL, PRESENCE_INTERVAL);
+        // Set once stdin has ended.
         let mut until: Option<Instant> = None;
         loop {
             let over = async {
@@ -245,15 +238,15 @@ impl Talk {
                 },
                 event = events.recv() => {
                     let event = event.unwrap_or_else(|| Err(OfficeError::unavailable("the office is gone")))?;
-                    let answered = self.hear(event).await?;
+                    let answered = self.handle(event).await?;
                     match until {
                         Some(_) if answered => return Ok(()),
                         // A message from the other agent may mean that it came online.
-                        None if answered => self.presence_again().await,
+                        None if answered => self.recheck_presence().await,
                         _ => {}
                     }
                 }
-                _ = presence.tick(), if until.is_none() => self.presence_again().await,
+                _ = presence.tick(), if until.is_none() => self.recheck_presence().await,
                 () = over => {
                     let detail = format!("{} has not answered yet; `amb chat {}` shows what comes", self.with, self.with);
                     return Err(OfficeError::unavailable(detail).into());
@@ -271,12 +264,12 @@ impl Talk {
         let draft = Draft {
             session: self.session.clone(),
             subject,
-            reply_to: self.heard.clone().filter(|_| self.session.is_some()),
+            reply_to: self.last_received.clone().filter(|_| self.session.is_some()),
             ..Draft::text(self.with.clone(), "", line)
         };
         let sent = match (self.mailbox.send(draft).await, &mut self.typing) {
             (Ok(sent), _) => sent,
-            // It stays to be sent again, or to be changed.
+            // The line stays, to be sent again or changed.
             (Err(error), Some(typing)) => {
                 self.output.error(error.code().as_str(), error.detail());
                 typing.put_back(line);
@@ -286,17 +279,17 @@ impl Talk {
             (Err(error), None) => return Err(error.into()),
         };
         self.session = Some(sent.session_id.clone());
-        last::note(&*self.mailbox, &sent.session_id);
+        last::record(&*self.mailbox, &sent.session_id);
         self.sent.insert(sent.message_id.clone());
         if self.output.json {
-            self.output.line_of(&sent)?;
+            self.output.json_line(&sent)?;
         }
         self.prompt();
         Ok(())
     }
 
-    /// Shows what concerns this conversation. Returns whether the other agent wrote something.
-    async fn hear(&mut self, event: Event) -> Result<bool, Failure> {
+    /// Shows an event of this conversation. Returns whether the other agent wrote something.
+    async fn handle(&mut self, event: Event) -> Result<bool, Failure> {
         match event {
             Event::NewMessage(mail)
                 if mail.from_agent == self.with || self.session.as_ref() == Some(&mail.session_id) =>
@@ -308,7 +301,7 @@ impl Talk {
                 let is_here = self.session.as_ref().is_none_or(|session| *session == mail.session_id);
                 if is_here {
                     self.session = Some(mail.session_id.clone());
-                    self.heard = Some(id.clone());
+                    self.last_received = Some(id.clone());
                 }
                 self.clear();
                 let subject = mail.subject.clone();
@@ -319,8 +312,8 @@ impl Talk {
             }
             Event::Receipt { message_id, receipt } if self.sent.contains(&message_id) => {
                 match self.output.json {
-                    true => self.output.line_of(&Event::Receipt { message_id, receipt })?,
-                    false => self.aside(&self.output.paint(Tone::Quiet, &receipt_words(&receipt))),
+                    true => self.output.json_line(&Event::Receipt { message_id, receipt })?,
+                    false => self.show_aside(&self.output.paint(Tone::Quiet, &receipt_words(&receipt))),
                 }
                 Ok(false)
             }
@@ -328,8 +321,8 @@ impl Talk {
         }
     }
 
-    /// A note about the conversation, on stderr; the line that is being typed is drawn again below it.
-    fn aside(&mut self, text: &str) {
+    /// Shows a note about the conversation on stderr, and draws the line that is being typed again below it.
+    fn show_aside(&mut self, text: &str) {
         self.clear();
         self.output.note(format!("  {text}"));
         self.prompt();
@@ -344,7 +337,7 @@ impl Talk {
     }
 }
 
-/// What the person types next, or what is next on stdin.
+/// The next line that is typed, or that is on stdin.
 async fn next_line(
     typing: &mut Option<Typing>,
     lines: &mut Lines<BufReader<Stdin>>,
@@ -383,36 +376,26 @@ fn view(mail: NewMessage) -> MessageView {
     }
 }
 
-/// Follows the mailbox's log from a cursor.
+/// Follows the mailbox's log from a cursor. The channel ends with an error that a retry cannot help.
 pub(crate) fn follow(
     mailbox: Arc<dyn Mailbox>,
     mut cursor: Cursor,
     output: Output,
 ) -> mpsc::Receiver<Result<Event, OfficeError>> {
-    let (told, events) = mpsc::channel(64);
+    let (sender, events) = mpsc::channel(64);
     tokio::spawn(async move {
-        let (mut backoff, mut is_away) = (Backoff::default(), false);
         loop {
-            let page = match mailbox.events(Some(cursor.clone()), WAIT).await {
-                Ok(page) => page,
-                Err(error) if error.is_passing() => {
-                    if !is_away {
-                        output.error(error.code().as_str(), &format!("{error}; going on when the office is back"));
-                        is_away = true;
+            match retry_outages(output, || mailbox.events(Some(cursor.clone()), WAIT)).await {
+                Ok(page) => {
+                    cursor = page.cursor;
+                    for entry in page.events {
+                        if sender.send(Ok(entry.event)).await.is_err() {
+                            return;
+                        }
                     }
-                    let wait = backoff.pause();
-                    tokio::time::sleep(error.wait().unwrap_or(wait).max(wait)).await;
-                    continue;
                 }
                 Err(error) => {
-                    let _ = told.send(Err(error)).await;
-                    return;
-                }
-            };
-            (backoff, is_away) = (Backoff::default(), false);
-            cursor = page.cursor;
-            for entry in page.events {
-                if told.send(Ok(entry.event)).await.is_err() {
+                    let _ = sender.send(Err(error)).await;
                     return;
                 }
             }

@@ -10,9 +10,9 @@ use crate::output::Output;
 use crate::{keys, saved};
 
 /// The timeout of a completion.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// The most candidates.
-const MOST: usize = 200;
+const MAX_CANDIDATES: usize = 200;
 
 /// Print names that can stand at a place of the command line, one a line; nothing where they cannot be had
 #[derive(Debug, clap::Args)]
@@ -36,34 +36,32 @@ enum CompletionKind {
 
 impl CompleteCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let names = tokio::time::timeout(PATIENCE, self.names(office)).await;
+        let names = tokio::time::timeout(TIMEOUT, self.names(office)).await;
         // A shell's completion shows no errors.
         let names = names.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
         if output.json {
             return Ok(output.document(&names)?);
         }
-        names.iter().take(MOST).try_for_each(|name| output.say(crate::output::visible(name)))?;
+        names.iter().take(MAX_CANDIDATES).try_for_each(|name| output.say(crate::output::visible(name)))?;
         Ok(())
     }
 
     async fn names(&self, office: &OfficeArgs) -> Result<Vec<String>, Failure> {
-        Ok(match self.what {
-            CompletionKind::Agents => {
-                let agents = office.open_to_look().await?.agents().await?;
+        Ok(match (self.what, &office.server) {
+            (CompletionKind::Mine, Some(server)) => {
+                keys::agents(server)?.into_iter().map(|name| name.to_string()).collect()
+            }
+            (CompletionKind::Agents | CompletionKind::Mine, _) => {
+                let agents = office.open_read_only().await?.agents().await?;
                 agents.into_iter().map(|agent| agent.name.to_string()).collect()
             }
-            CompletionKind::Mine => match &office.server {
-                Some(server) => keys::agents(server)?.into_iter().map(|name| name.to_string()).collect(),
-                None => {
-                    let agents = office.open_to_look().await?.agents().await?;
-                    agents.into_iter().map(|agent| agent.name.to_string()).collect()
-                }
-            },
-            CompletionKind::Tasks => {
+            (CompletionKind::Tasks, _) => {
                 let open = TaskFilter { open: true, ..TaskFilter::default() };
                 office.open().await?.tasks(open).await?.into_iter().map(|task| task.id.to_string()).collect()
             }
-            CompletionKind::Offices => saved::read()?.offices.into_keys().chain([saved::LOCAL.to_owned()]).collect(),
+            (CompletionKind::Offices, _) => {
+                saved::read()?.offices.into_keys().chain([saved::LOCAL.to_owned()]).collect()
+            }
         })
     }
 }

@@ -5,8 +5,7 @@ use amb_core::doc::{Connection, ConnectionChange};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::{ago, preview};
+use crate::output::{Output, ago, preview};
 
 /// List your connections, or end one
 #[derive(Debug, clap::Args)]

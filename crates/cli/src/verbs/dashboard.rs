@@ -8,7 +8,8 @@ use crate::output::Output;
 
 /// Print a link that opens the dashboard once, and open it
 ///
-/// The link signs one browser in and is void after five minutes. It is opened where this runs in a terminal with a screen.
+/// The link signs one browser in and is void after five minutes. It is opened where this runs in a terminal with a
+/// screen.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb dashboard\n  amb dashboard --no-open")]
 pub(crate) struct DashboardCommand {
@@ -31,27 +32,15 @@ impl DashboardCommand {
     }
 }
 
-/// Opens a URL in a browser where there is a display, and returns whether one was started. The link is printed in any case.
+/// Opens a URL in a browser where there is a display, and returns whether one was started. The link is printed in any
+/// case.
 pub(crate) fn open(url: &str) -> bool {
-    let has_screen = cfg!(target_os = "macos")
-        || ["DISPLAY", "WAYLAND_DISPLAY"]
-            .iter()
-            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    if !has_screen {
+    if !cfg!(target_os = "macos") && !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {
         return false;
     }
-    let started = std::process::Command::new(program)
-        .arg(url)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    match started {
-        Ok(_) => true,
-        Err(error) => {
-            tracing::debug!(%error, "no browser was started");
-            false
-        }
-    }
+    let mut browser = std::process::Command::new(program);
+    let started = browser.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    started.inspect_err(|error| tracing::debug!(%error, "no browser was started")).is_ok()
 }

@@ -17,10 +17,11 @@ use screen::Screen;
 
 /// Watch three agents work together in a temporary office
 ///
-/// For half a minute three scripted agents connect, hand over a task with its progress and result, catch up after one was away, and
-/// are stopped when they answer each other without end. Everything shown is what the office really answered or told them. Where
-/// there is a screen, the office's dashboard opens in a browser; its link is printed in any case. Needs no configuration and no
-/// network, does not touch your own office, and removes everything at its end, also after Ctrl-C.
+/// For half a minute three scripted agents connect, hand over a task with its progress and result, catch up after one
+/// was away, and are stopped when they answer each other without end. Everything shown is what the office really
+/// answered or told them. Where there is a screen, the office's dashboard opens in a browser; its link is printed in
+/// any case. Needs no configuration and no network, does not touch your own office, and removes everything at its end,
+/// also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,11 +39,11 @@ pub(crate) struct DemoCommand {
 }
 
 /// How long the office stays open at the end for a person who looks at it in a browser.
-const LINGER: Duration = Duration::from_secs(15);
+const DASHBOARD_TIME: Duration = Duration::from_secs(15);
 
 impl DemoCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        // Listened for before anything is created that would be left behind.
+        // Before anything is created that an interruption would leave behind.
         let interrupted = interruption()?;
         let office = TemporaryOffice::open().await?;
         let mut screen = Screen::new(output, self.fast);
@@ -50,7 +51,6 @@ impl DemoCommand {
             played = self.play(&office, &mut screen, output) => Some(played),
             () = interrupted => None,
         };
-        // Whatever happened, everything is removed.
         let closed = office.close().await;
         match played {
             Some(played) => played.and(closed),
@@ -60,17 +60,15 @@ impl DemoCommand {
             }
         }
     }
-}
 
-impl DemoCommand {
     async fn play(&self, office: &TemporaryOffice, screen: &mut Screen, output: Output) -> Result<(), Failure> {
         let link = if self.fast { None } else { Some(office.dashboard().await?) };
-        screen.begin(&office.server().to_string(), &office.place(), link.as_deref())?;
+        screen.begin(&office.server.to_string(), &office.place(), link.as_deref())?;
         let is_open = link.is_some_and(|link| !self.no_open && output.for_person && dashboard::open(&link));
         script::play(office, screen).await?;
         if is_open {
-            output.note(format!("the dashboard stays open for {} s; Ctrl-C ends it now", LINGER.as_secs()));
-            tokio::time::sleep(LINGER).await;
+            output.note(format!("the dashboard stays open for {} s; Ctrl-C ends it now", DASHBOARD_TIME.as_secs()));
+            tokio::time::sleep(DASHBOARD_TIME).await;
         }
         screen.end()
     }
@@ -80,7 +78,7 @@ impl DemoCommand {
 fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;
-    let ended = crate::verbs::watch::interruption()?;
+    let ended = crate::signals::interruption()?;
     Ok(async move {
         tokio::select! {
             () = ended => {}

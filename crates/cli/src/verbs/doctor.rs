@@ -4,6 +4,7 @@ mod clients;
 mod machine;
 mod server;
 
+use anyhow::anyhow;
 use serde::Serialize;
 
 use crate::args::{OfficeArgs, OfficeOrigin};
@@ -14,12 +15,13 @@ use crate::table::Tone;
 
 /// Find what is wrong with an office and its doors, and say how to mend it
 ///
-/// At a server, or where none was named: whether the office is up and takes mail, whether your key opens it, whether the
-/// clocks agree, whether there is room on the disk, whether your keys are yours alone, whether the clients that `amb init`
-/// set up can start `amb`, and whether a wake-up failed.
+/// At a server, or where none was named: whether the office is up and takes mail, whether your key opens it, whether
+/// the clocks agree, whether there is room on the disk, whether your keys are yours alone, whether the clients that
+/// `amb init` set up can start `amb`, and whether a wake-up failed.
 ///
-/// In a directory: temporary files that a crash left, messages that do not parse, stale leases and a broken registry, and
-/// what was put aside in corrupt/ and refused/, which only a person can judge. --mend mends what can be mended there.
+/// In a directory: temporary files that a crash left, messages that do not parse, stale leases and a broken registry,
+/// and what was put aside in corrupt/ and refused/, which only a person can judge. --mend mends what can be mended
+/// there.
 ///
 /// Exit code 1 where something is wrong and was not mended.
 #[derive(Debug, clap::Args)]
@@ -65,21 +67,21 @@ impl CheckResult {
 
 impl DoctorCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let by_name = office.server.is_some() && office.origin != OfficeOrigin::Local;
-        // Where a server was named, no directory is meant; where one merely runs here, nanobot's mailboxes may exist as well.
-        let directory = match by_name {
-            true => None,
-            false => match office.directory(amb_dir::DirOptions::default()) {
-                Ok(directory) => Some(directory),
-                Err(_) if office.dir.is_none() && office.layout.is_none() && !has_directory() => None,
-                Err(error) => return Err(error),
-            },
+        let is_server_named = office.server.is_some() && office.origin != OfficeOrigin::Local;
+        let is_directory_named = office.dir.is_some() || office.layout.is_some();
+        // Where a server was named, no directory is meant; where one merely runs here, nanobot's mailboxes may exist as
+        // well.
+        let directory = match office.directory(amb_dir::DirOptions::default()) {
+            _ if is_server_named => None,
+            Ok(directory) => Some(directory),
+            Err(_) if !is_directory_named && !has_directory() => None,
+            Err(error) => return Err(error),
         };
         let mut checks = Vec::new();
-        if office.dir.is_none() && office.layout.is_none() {
-            checks.extend(server::look(office).await?);
-            checks.extend(machine::look(office));
-            checks.extend(clients::look(office).await);
+        if !is_directory_named {
+            checks.extend(server::check(office).await?);
+            checks.extend(machine::check(office));
+            checks.extend(clients::check(office).await);
         }
         let findings = match &directory {
             Some(directory) => amb_dir::doctor::examine(directory, self.mend).await?,
@@ -105,9 +107,8 @@ impl DoctorCommand {
         }
         match (open, problems) {
             (0, 0) => Ok(()),
-            (0, problems) => Err(anyhow::anyhow!("{problems} to mend; each line above says how").into()),
-            (open, 0) => Err(anyhow::anyhow!("{open} to mend; run with --mend, or see what each line says").into()),
-            (open, problems) => Err(anyhow::anyhow!("{} to mend; each line above says how", open + problems).into()),
+            (open, 0) => Err(anyhow!("{open} to mend; run with --mend, or see what each line says").into()),
+            (open, problems) => Err(anyhow!("{} to mend; each line above says how", open + problems).into()),
         }
     }
 }
@@ -124,7 +125,7 @@ fn show(check: &CheckResult, output: Output) -> Result<(), Failure> {
         state => Tone::of_state(state),
     };
     let state = output.paint(tone, &format!("{:<7}", check.state));
-    let text = |text: &str, indent| output.fitted(&output.homely(&visible(text)), indent);
+    let text = |text: &str, indent| output.wrap(&output.shorten_home(&visible(text)), indent);
     output.say(format!("{state}  {:<7}  {}", check.what, text(&check.detail, 18)))?;
     if let Some(remedy) = &check.remedy {
         output.say(format!("                  → {}", text(remedy, 20)))?;

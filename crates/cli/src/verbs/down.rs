@@ -23,7 +23,7 @@ impl DownCommand {
             output.note("no local office runs; there is nothing to end");
             return Ok(());
         };
-        local::end(&record).await?;
+        local::stop(&record).await?;
         let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
         output.result(&document, format!("the office at {} has ended", record.url))?;
         output.note(format!("its mail rests in {}; `amb up` goes on with it", record.store));

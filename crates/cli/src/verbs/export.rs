@@ -54,27 +54,21 @@ impl ExportCommand {
     }
 
     async fn write_file(&self, mailbox: &Client, file: &Path, output: Output) -> Result<u64, Failure> {
-        let taken = || {
+        let exists_error = || {
             let detail = format!("{} is there already; name another file, or use --force", file.display());
             Failure::Office(OfficeError::new(amb_core::Code::Conflict, detail))
         };
         if file.exists() && !self.force {
-            return Err(taken());
+            return Err(exists_error());
         }
         let making = PathBuf::from(format!("{}.making", file.display()));
         let mut options = fs_err::OpenOptions::new();
         let target = options.write(true).create(true).truncate(true).mode(0o600).open(&making)?;
         let written = self.write(mailbox, BufWriter::new(&target), &mut Progress::new(output.json)).await;
-        let count = match written {
-            Ok(count) => count,
-            Err(failure) => {
-                let _ = fs_err::remove_file(&making);
-                return Err(failure);
-            }
-        };
+        let count = written.inspect_err(|_| drop(fs_err::remove_file(&making)))?;
         target.sync_all()?;
         if file.exists() && !self.force {
-            return Err(taken());
+            return Err(exists_error());
         }
         fs_err::rename(&making, file)?;
         durable::sync_parent(file)?;
@@ -90,7 +84,7 @@ impl ExportCommand {
                 serde_json::to_writer(&mut out, mail).map_err(io::Error::from)?;
                 out.write_all(b"\n")?;
             }
-            // Page by page, so that a reader at the other end sees progress.
+            // After each page, so that a reader at the other end of a pipe sees progress.
             out.flush()?;
             count += page.len() as u64;
             after = Some(last.message.id.clone());

@@ -1,7 +1,8 @@
 //! `amb group`: agents of a network office that get messages together.
 
 use amb_core::AgentName;
-use amb_core::doc::{Group as GroupDocument, GroupMember};
+use amb_core::doc::{Group, GroupMember};
+use serde::Serialize;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -9,8 +10,8 @@ use crate::output::Output;
 
 /// Make groups, join and leave them
 ///
-/// A group is written to by its name, with `amb send`, by its members; each other member gets a copy. When its owner leaves,
-/// the group is the member's that registered first.
+/// A group is written to by its name, with `amb send`, by its members; each other member gets a copy. When its owner
+/// leaves, the group is the member's that registered first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +30,7 @@ enum GroupVerb {
     List,
     /// Make a group; you are its owner and first member
     Create {
-        /// Its name, which no agent has
+        /// What to call it, which no agent has
         group: AgentName,
     },
     /// Invite an agent that you are connected with to a group of yours
@@ -62,41 +63,32 @@ impl GroupCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let server = office.server_or("a directory has no groups; --server URL names an office that has")?;
         let mailbox = office.client(server).await?;
-        let groups = match self.verb {
+        let group = match self.verb {
             GroupVerb::List => {
                 let groups = mailbox.groups().await?;
-                if output.json {
-                    return Ok(output.document(&groups)?);
-                }
-                groups
+                return show(&groups, groups.iter(), output);
             }
-            GroupVerb::Create { group } => return shown(&mailbox.create_group(&group).await?, output),
-            GroupVerb::Invite { group, agent } => {
-                return shown(&mailbox.invite_to_group(&group, &agent).await?, output);
-            }
-            GroupVerb::Join { group } => return shown(&mailbox.join_group(&group).await?, output),
-            GroupVerb::Leave { group } => return shown(&mailbox.leave_group(&group).await?, output),
-            GroupVerb::Remove { group, agent } => {
-                return shown(&mailbox.remove_from_group(&group, &agent).await?, output);
-            }
+            GroupVerb::Create { group } => mailbox.create_group(&group).await?,
+            GroupVerb::Invite { group, agent } => mailbox.invite_to_group(&group, &agent).await?,
+            GroupVerb::Join { group } => mailbox.join_group(&group).await?,
+            GroupVerb::Leave { group } => mailbox.leave_group(&group).await?,
+            GroupVerb::Remove { group, agent } => mailbox.remove_from_group(&group, &agent).await?,
         };
-        Ok(output.table(&["group", "owner", "members"], groups.iter().map(row))?)
+        show(&group, [&group], output)
     }
 }
 
-fn shown(group: &GroupDocument, output: Output) -> Result<(), Failure> {
-    match output.json {
-        true => output.document(group)?,
-        false => output.table(&["group", "owner", "members"], [row(group)])?,
-    }
-    Ok(())
+fn show<'a>(
+    document: &impl Serialize,
+    groups: impl IntoIterator<Item = &'a Group>,
+    output: Output,
+) -> Result<(), Failure> {
+    let rows = groups.into_iter().map(row);
+    Ok(if output.json { output.document(document) } else { output.table(&["group", "owner", "members"], rows) }?)
 }
 
-fn row(group: &GroupDocument) -> Vec<String> {
-    let member = |member: &GroupMember| match member.joined {
-        true => member.name.to_string(),
-        false => format!("{} (invited)", member.name),
-    };
+fn row(group: &Group) -> Vec<String> {
+    let member = |member: &GroupMember| format!("{}{}", member.name, if member.joined { "" } else { " (invited)" });
     let members = group.members.iter().map(member).collect::<Vec<_>>().join(", ");
     vec![group.name.to_string(), group.owner.to_string(), members]
 }

@@ -11,21 +11,22 @@ use amb_wake::{PREFIX, SessionKey, SpentCache, Summary, WakeDirectory};
 use serde_json::Value;
 
 use self::shape::{HookClient, HookEvent};
-use crate::args::OfficeArgs;
+use crate::args::{OfficeArgs, value_name};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::waking;
 
-/// The timeout of everything. An office that is down must not delay a client.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// The timeout of the whole hook. An office that is down must not delay a client.
+const TIMEOUT: Duration = Duration::from_millis(800);
 /// The most bytes that are read of a client's input, which may contain long results of tools.
-const MOST: u64 = 16 * 1024 * 1024;
+const MAX_INPUT: u64 = 16 * 1024 * 1024;
 
 /// Tell a client of mail between two steps: JSON in, JSON out
 ///
-/// For the hooks of coding agents. Says how many messages are unread and from whom, never what they say, once for each mail;
-/// prints nothing where there is nothing new. With `stop` the client goes on instead of ending its turn, only while there is mail
-/// that it was not told of, and never twice in a row. Where the office is out of reach it is silent and ends with 0.
+/// For the hooks of coding agents. Says how many messages are unread and from whom, never what they say, once for each
+/// mail; prints nothing where there is nothing new. With `stop` the client goes on instead of ending its turn, only
+/// while there is mail that it was not told of, and never twice in a row. Where the office is out of reach it is silent
+/// and ends with 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,11 +44,11 @@ pub(crate) struct HookCommand {
 impl HookCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // A hook that fails disturbs its client, so errors are only logged.
-        match tokio::time::timeout(PATIENCE, self.answer(office)).await {
+        match tokio::time::timeout(TIMEOUT, self.answer(office)).await {
             Ok(Ok(Some(answer))) => output.say(answer.to_string())?,
             Ok(Ok(None)) => {}
-            Ok(Err(error)) => tracing::debug!(?error, "nothing is told"),
-            Err(_) => tracing::debug!("nothing is told: the office takes its time"),
+            Ok(Err(error)) => tracing::debug!(?error, "the hook prints nothing"),
+            Err(_) => tracing::debug!("the hook prints nothing: timeout"),
         }
         Ok(())
     }
@@ -55,52 +56,53 @@ impl HookCommand {
     /// The output for the client, if there is any.
     async fn answer(&self, office: &OfficeArgs) -> Result<Option<Value>, Failure> {
         let input = tokio::task::spawn_blocking(read_input).await.unwrap_or(Value::Null);
-        let is_again = shape::is_again(&input);
-        if self.event == HookEvent::Stop && is_again {
+        if self.event == HookEvent::Stop && shape::is_repeated_stop(&input) {
             return Ok(None);
         }
         let mailbox = office.open().await?;
-        let place = waking::place(office, mailbox.me())?;
-        let key = SessionKey { client: self.client.name().into(), session: self.client.session(&input) };
+        let place = waking::directory(office, mailbox.me())?;
+        // `amb mcp` knows the client under the same name.
+        let key = SessionKey { client: value_name(self.client), session: self.client.session(&input) };
         if self.event == HookEvent::Prompt && is_from_user(&input) {
             place.change_hooks(&key, |memory| memory.user_turn_at = Some(Timestamp::now()))?;
         }
-        if !self.client.is_heard(self.event) {
+        if !self.client.passes_on(self.event) {
             return Ok(None);
         }
-        // At the start of a session nothing is recorded as shown: it starts no turn, and a session that is started again has lost
-        // its context.
-        let begins = self.event == HookEvent::SessionStart;
-        if begins {
+        // At the start of a session nothing is recorded as shown: it starts no turn, and a session that is started
+        // again has lost its context.
+        let is_start = self.event == HookEvent::SessionStart;
+        if is_start {
             place.change_hooks(&key, |memory| memory.shown.clear())?;
         }
-        let Some(summary) = untold(&*mailbox, &place, &key, !begins).await? else { return Ok(None) };
-        Ok(Some(self.client.answer(self.event, &input, &summary)))
+        let summary = unseen(&*mailbox, &place, &key, !is_start).await?;
+        Ok(summary.map(|summary| self.client.answer(self.event, &input, &summary)))
     }
 }
 
 fn read_input() -> Value {
     let mut text = String::new();
-    let read = std::io::stdin().lock().take(MOST).read_to_string(&mut text);
+    let read = std::io::stdin().lock().take(MAX_INPUT).read_to_string(&mut text);
     read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
 }
 
-/// Whether a prompt is the user's own and not a ring.
+/// Whether a prompt was typed by the user and is not a wake-up.
 fn is_from_user(input: &Value) -> bool {
     let prompt = input["prompt"].as_str().or_else(|| input["user_prompt"].as_str());
     prompt.is_some_and(|prompt| !prompt.contains(PREFIX))
 }
 
-/// Messages that this session was not shown; recorded as shown where `remembered`. Messages that a bridge or another consumer of
-/// this agent has claimed are left out.
-async fn untold(
+/// The messages that this session was not shown yet, recorded as shown if `record`. Messages that a bridge or another
+/// consumer of this agent has claimed are left out.
+async fn unseen(
     mailbox: &dyn Mailbox,
     place: &WakeDirectory,
     key: &SessionKey,
-    remembered: bool,
+    record: bool,
 ) -> Result<Option<Summary>, Failure> {
     let inbox = mailbox.inbox(true).await?;
-    // What this session was shown; for a client whose sessions have no ledger, what its `amb mcp` has shown.
+    // The messages that this session was shown; for a client whose sessions have no ledger, those that its `amb mcp`
+    // has shown.
     let own = place.ledger(key)?;
     let shown: HashSet<MessageId> = match own.process {
         Some(_) => own.shown.into_iter().collect(),
@@ -112,13 +114,11 @@ async fn untold(
     if fresh.is_empty() {
         return Ok(None);
     }
-    let is_new = place.change_hooks(key, |memory| {
-        let is_new = fresh.iter().any(|mail| !memory.knows(mail.id.as_str()));
+    place.change_hooks(key, |memory| {
         fresh.retain(|mail| !memory.knows(mail.id.as_str()));
-        if remembered {
+        if record {
             fresh.iter().for_each(|mail| memory.remember(mail.id.as_str()));
         }
-        is_new
     })?;
-    Ok(is_new.then(|| Summary::of(mailbox.me(), inbox.unread(), &fresh)))
+    Ok((!fresh.is_empty()).then(|| Summary::of(mailbox.me(), inbox.unread(), &fresh)))
 }

@@ -16,8 +16,8 @@ use crate::saved::{self, SavedOffice};
 
 /// Your agents and machines, which write to each other without codes
 ///
-/// A household is one owner's agents and that person. `amb serve` on your own machine founds one; agents that are registered there
-/// join it, and agents of other machines by `amb invite`.
+/// A household is one owner's agents and that person. `amb serve` on your own machine founds one; agents that are
+/// registered there join it, and agents of other machines by `amb invite`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,15 +44,16 @@ enum HouseholdVerb {
     },
     /// Let an agent in that is registered already, and whose key is kept here
     Add {
-        /// The agent
+        /// Whom
         name: AgentName,
     },
     /// Take an agent out, or a whole machine
     Remove {
-        /// The agent
+        /// Whom
         #[arg(required_unless_present = "machine")]
         name: Option<AgentName>,
-        /// The machine, by its name, its id or the beginning of that, as `amb household` shows them: its token becomes void
+        /// The machine, by its name, its id or the beginning of that, as `amb household` shows them: its token becomes
+        /// void
         #[arg(long, value_name = "MACHINE", conflicts_with = "name")]
         machine: Option<String>,
     },
@@ -63,7 +64,7 @@ fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
     office.server_or("a directory has no household: its agents all write to each other, as far as allow_from goes")
 }
 
-/// The mailbox of the named agent; else the person's, claimed on first use; else of the only agent there is.
+/// The mailbox of the named agent; else the person's, created on first use; else that of the only agent with a key.
 pub(crate) async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
     let server = server(office)?;
     let mut office = office.clone();
@@ -73,18 +74,23 @@ pub(crate) async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
     Ok(Client::open(server.clone(), office.key(server)?).await?)
 }
 
-/// What to say where an act was refused: a name that is not in the household gets the nearest one that is.
-pub(crate) async fn refused(person: &Client, wanted: &AgentName, error: OfficeError) -> Failure {
-    let members = match error.code() {
-        Code::NotFound => person.household().await.map(|household| household.members).unwrap_or_default(),
-        _ => Vec::new(),
+/// The result of an act on a member. Where the name is not in the household, the error suggests the nearest one that
+/// is.
+pub(crate) async fn or_suggest<T>(
+    person: &Client,
+    name: &AgentName,
+    result: Result<T, OfficeError>,
+) -> Result<T, Failure> {
+    let error = match result {
+        Err(error) if error.code() == Code::NotFound => error,
+        other => return Ok(other?),
     };
-    match nearest(wanted.as_str(), members.iter().map(|member| member.name.as_str())) {
-        Some(near) if near != wanted.as_str() => {
-            let detail = format!("{wanted} is not in your household; did you mean {near:?}?");
-            OfficeError::not_found(detail).into()
+    let members = person.household().await.map(|household| household.members).unwrap_or_default();
+    match nearest(name.as_str(), members.iter().map(|member| member.name.as_str())) {
+        Some(near) if near != name.as_str() => {
+            Err(Failure::not_found(format!("{name} is not in your household; did you mean {near:?}?")))
         }
-        _ => error.into(),
+        _ => Err(error.into()),
     }
 }
 
@@ -95,12 +101,12 @@ impl HouseholdCommand {
             Some(HouseholdVerb::Sessions) => sessions(&open(office).await?.household_sessions().await?, output),
             Some(HouseholdVerb::Person { name }) => {
                 let server = server(office)?;
-                let person = household::claim(server, &name, &household::token_asked_for(server)?).await?;
+                let person = household::create_person(server, &name, &household::required_token(server)?).await?;
                 output.result(&json!({ "person": person }), format!("you write as {person} here"))
             }
             Some(HouseholdVerb::Add { name }) => {
                 let server = server(office)?;
-                let token = household::token_asked_for(server)?;
+                let token = household::required_token(server)?;
                 let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
                 Client::open(server.clone(), office.key(server)?).await?.join_household(&token).await?;
                 output.result(
@@ -120,9 +126,7 @@ impl HouseholdCommand {
                         format!("machine {id} is out of the household; its agents are strangers now")
                     }
                     (Some(name), None) => {
-                        if let Err(error) = mailbox.leave_household(name).await {
-                            return Err(refused(&mailbox, name, error).await);
-                        }
+                        or_suggest(&mailbox, name, mailbox.leave_household(name).await).await?;
                         format!("{name} is out of the household, and a stranger now")
                     }
                     (None, None) => return Err(Failure::usage("say whom: a name, or --machine MACHINE")),
@@ -211,8 +215,8 @@ impl InviteCommand {
 
 /// Join a household from this machine, with the token that `amb invite` printed
 ///
-/// The token is kept in a file that only you read, and the office is added to your profile. Agents that you register there are
-/// members.
+/// The token is kept in a file that only you read, and the office is added to your profile. Agents that you register
+/// there are members.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -236,7 +240,7 @@ impl JoinCommand {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage("this is no token; `amb invite` prints the whole command"));
         }
-        let path = household::keep(&self.url, token)?;
+        let path = household::store_token(&self.url, token)?;
         let name = self.save()?;
         let document = json!({ "server": self.url.to_string(), "office": name, "token_file": path });
         output.result(

@@ -7,8 +7,7 @@ use crate::codes::Codes;
 use crate::failure::Failure;
 use crate::ids::Short;
 use crate::last;
-use crate::output::Output;
-use crate::output::{ago, preview};
+use crate::output::{Output, ago, preview};
 
 /// Show your sessions, newest first, and who wants to connect; marks nothing as read
 #[derive(Debug, clap::Args)]
@@ -26,7 +25,7 @@ impl InboxCommand {
         let mailbox = office.open().await?;
         let inbox = self.whole(&*mailbox).await?;
         if inbox.sessions.is_empty() {
-            office.note_if_unknown(&*mailbox, output).await;
+            office.warn_if_unknown(&*mailbox, output).await;
         }
         let hidden = !self.codes.are_shown(output);
         if output.json {
@@ -38,7 +37,7 @@ impl InboxCommand {
         let unread = inbox.sessions.iter().find(|session| session.unread_count > 0);
         if let Some(newest) = unread.or(inbox.sessions.first()) {
             // `amb reply` answers the newest unread session, since one's own message needs no answer.
-            last::note(&*mailbox, &newest.session_id);
+            last::record(&*mailbox, &newest.session_id);
             let ids = inbox.sessions.iter().map(|session| session.session_id.as_str());
             let short = Short::of(ids, output.for_person);
             let rows = inbox.sessions.iter().map(|session| {

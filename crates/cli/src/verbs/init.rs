@@ -35,7 +35,7 @@ Examples:
 
 docs/init.md lists what is written for which client.")]
 pub(crate) struct InitCommand {
-    /// The client
+    /// Whose hook it is
     #[arg(value_enum)]
     client: InitClient,
     /// The name of the server in the client's configuration
@@ -50,8 +50,8 @@ pub(crate) struct InitCommand {
     /// openclaw: also open the gateway's route that `amb bridge openclaw` uses
     #[arg(long)]
     bridge: bool,
-    /// nanobot: its mailbox channel (the Python package amb-mailbox) is installed, so it needs no tools by MCP; seen by itself
-    /// where nanobot is on the PATH. claude-code: our plugin brings the server, so only its tools are allowed
+    /// nanobot: its mailbox channel (the Python package amb-mailbox) is installed, so it needs no tools by MCP; seen by
+    /// itself where nanobot is on the PATH. claude-code: our plugin brings the server, so only its tools are allowed
     #[arg(long)]
     plugin: bool,
     /// Have the client's hooks tell of mail between two steps, also where it has a better way
@@ -236,8 +236,8 @@ impl InitCommand {
         }
     }
 
-    /// The agent that was named, else the one whose key the environment has, else the one for which the client is configured already,
-    /// else one with the client's name. Also returns whether it was given.
+    /// The agent that was named, else the one whose key the environment has, else the one for which the client is
+    /// configured already, else one with the client's name. Also returns whether it was given.
     async fn agent_name(&self, office: &OfficeArgs, config: &ConfigFile) -> Result<(AgentName, bool), Failure> {
         if let Some(name) = &office.me {
             return Ok((name.clone(), true));
@@ -257,18 +257,15 @@ impl InitCommand {
             Ok(path) if !shared => path.display().to_string(),
             _ => PROGRAM.to_owned(),
         };
+        let mut environment = Vec::new();
         // The key is in the configuration directory. A client starts its servers with HOME and PATH and little else.
-        let moved = variable("XDG_CONFIG_HOME").filter(|place| place.is_absolute() && office.server.is_some());
-        let moved = match moved {
-            Some(place) if place != home::user()?.join(".config") => Some(place),
-            _ => None,
-        };
-        let value = |place: PathBuf| match self.client {
-            // Expanded by each user who shares this file.
-            InitClient::ClaudeCode if shared => "${XDG_CONFIG_HOME:-}".to_owned(),
-            _ => place.display().to_string(),
-        };
-        let mut environment: Vec<_> = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
+        let config_home = home::config_home()?;
+        if office.server.is_some() && config_home != home::user()?.join(".config") {
+            // In a shared file, Claude Code expands the variable for each user.
+            let is_expanded = shared && self.client == InitClient::ClaudeCode;
+            let value = if is_expanded { "${XDG_CONFIG_HOME:-}".to_owned() } else { config_home.display().to_string() };
+            environment.push(("XDG_CONFIG_HOME", value));
+        }
         if self.client == InitClient::Codex && !shared {
             // Codex passes little of its environment to its servers, and `codex queue` must find the same threads.
             environment.push(("CODEX_HOME", places()?.codex_home.display().to_string()));
@@ -299,53 +296,45 @@ impl InitCommand {
     /// Whether the client is a nanobot with the mailbox channel, or a Claude Code with our plugin.
     fn has_plugin(&self) -> Result<bool, Failure> {
         match self.client {
-            InitClient::Nanobot => {}
-            InitClient::ClaudeCode => return Ok(self.plugin),
-            _ if self.plugin => return Err(Failure::usage("--plugin is for nanobot and claude-code")),
-            _ => return Ok(false),
+            InitClient::Nanobot => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                Ok(self.plugin || nanobot::has_plugin(&path, &home::user()?))
+            }
+            InitClient::ClaudeCode => Ok(self.plugin),
+            _ if self.plugin => Err(Failure::usage("--plugin is for nanobot and claude-code")),
+            _ => Ok(false),
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        Ok(self.plugin || nanobot::has_plugin(&path, &home::user()?))
     }
 
     fn next_step(&self, has_plugin: bool) -> String {
-        match self.client {
+        let step = match self.client {
             InitClient::ClaudeCode if has_plugin => {
-                "next: install the plugin in claude (docs/init.md says how), with AMB_AS or ~/.config/amb/config.toml naming the agent"
-                    .into()
+                "install the plugin in claude (docs/init.md says how), with AMB_AS or ~/.config/amb/config.toml naming the agent"
             }
             InitClient::ClaudeCode => {
-                format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
+                &format!("start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
             }
             InitClient::Gemini => {
-                "next: start gemini anew in a folder that it trusts (it starts no servers in others; `/permissions \
+                "start gemini anew in a folder that it trusts (it starts no servers in others; `/permissions \
                                trust` there, or answer its question), and ask it to check its mailbox"
-                    .into()
             }
             InitClient::Openclaw if self.bridge => {
-                "next: restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent".into()
+                "restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent"
             }
-            InitClient::Openclaw => {
-                "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into()
-            }
-            InitClient::Nanobot if has_plugin => "next: restart nanobot's gateway; it hears its mail by itself".into(),
+            InitClient::Openclaw => "restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too",
+            InitClient::Nanobot if has_plugin => "restart nanobot's gateway; it hears its mail by itself",
             InitClient::Nanobot => {
-                "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package amb-mailbox it hears \
+                "restart nanobot's gateway and ask it to check its mailbox; with the Python package amb-mailbox it hears \
                  its mail by itself (docs/nanobot.md)"
-                    .into()
             }
-            InitClient::Opencode => "next: start opencode anew; a plugin of ours wakes it when there is mail".into(),
-            InitClient::Copilot => format!(
-                "next: start copilot with `--allow-tool {}`, so that it need not ask each time, and ask it to check its mailbox",
+            InitClient::Opencode => "start opencode anew; a plugin of ours wakes it when there is mail",
+            InitClient::Copilot => &format!(
+                "start copilot with `--allow-tool {}`, so that it need not ask each time, and ask it to check its mailbox",
                 self.name
             ),
-            InitClient::Codex
-            | InitClient::Cursor
-            | InitClient::Qwen
-            | InitClient::Windsurf
-            | InitClient::Zed
-            | InitClient::Vscode => "next: start the client anew and ask it to check its mailbox".into(),
-        }
+            _ => "start the client anew and ask it to check its mailbox",
+        };
+        format!("next: {step}")
     }
 }
 
@@ -359,7 +348,7 @@ fn complete_from(section: &Section, office: &OfficeArgs) -> Result<OfficeArgs, F
     let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != OfficeOrigin::Local;
     match &section.server {
         Some(server) if !is_named => {
-            (office.server, office.dir, office.origin) = (Some(server.parse()?), None, OfficeOrigin::Said);
+            (office.server, office.dir, office.origin) = (Some(server.parse()?), None, OfficeOrigin::Explicit);
         }
         Some(server) if office.server.is_none() => {
             return Err(Failure::usage(format!(
@@ -412,18 +401,18 @@ async fn register(
             let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
             // The same variable that `amb register` reads.
             let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
-            let household = household::joining(&office, server, false)?;
+            let household = household::token_to_join(&office, server, false)?;
             let household = household.as_ref().map(ExposeSecret::expose_secret);
             amb_client::register(server, name, card, None, token.as_deref(), household).await?.api_key
         }
     };
-    let path = keys::keep(server, name, key.expose_secret())?;
+    let path = keys::store(server, name, key.expose_secret())?;
     output.note(format!("{name}'s key at {server} is kept in {}", path.display()));
     Ok(true)
 }
 
-/// Registers the account's agent in a directory if it is unknown, so that others can reply to it. The card has the settings of
-/// nanobot's configuration; one that differs from them is updated. Returns whether the agent was unknown.
+/// Registers the account's agent in a directory if it is unknown, so that others can reply to it. The card has the
+/// settings of nanobot's configuration; one that differs from them is updated. Returns whether the agent was unknown.
 pub(crate) async fn ensure_registered(account: &dyn Mailbox, section: Option<&Section>) -> Result<bool, OfficeError> {
     let agents = account.agents().await?;
     let known = agents.into_iter().find(|agent| agent.name == *account.me()).map(|agent| agent.card);
@@ -434,7 +423,7 @@ pub(crate) async fn ensure_registered(account: &dyn Mailbox, section: Option<&Se
         let allowed = if allowed.is_empty() { "nobody".to_owned() } else { allowed.join(", ") };
         let me = account.me();
         tracing::warn!(
-            "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card allows {allowed} alone: the card \
+            "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card hears {allowed} alone: the card \
              stays; `amb register {me} --allow-from '*'` opens it"
         );
     }

@@ -14,22 +14,22 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::nats::{EnvelopeArgs, NatsArgs};
 use crate::output::Output;
+use crate::signals::shutdown;
 use crate::verbs::peers::Delegates;
-use crate::verbs::watch::shutdown;
 use crate::waking::WakeArgs;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
 ///
-/// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may be
-/// killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory that
-/// is not there yet is made, with the agent in it.
+/// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may
+/// be killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory
+/// that is not there yet is made, with the agent in it.
 ///
-/// On stdio it wakes its client when mail comes: Claude Code by its session's inbox socket, Codex by `codex queue`, Qwen Code
-/// by its socket. A wake-up says how many are unread and from whom, never what they say. `amb wake test` shows whether a client
-/// can be woken, --no-wake turns it off.
+/// On stdio it wakes its client when mail comes: Claude Code by its session's inbox socket, Codex by `codex queue`,
+/// Qwen Code by its socket. A wake-up says how many are unread and from whom, never what they say. `amb wake test`
+/// shows whether a client can be woken, --no-wake turns it off.
 ///
-/// With --nats-url the agent is live while this runs: list_peers shows who else is, send_to_peer reaches them at once, and
-/// mailbox_wait tells what they say. Whoever does not run now gets mail.
+/// With --nats-url the agent is live while this runs: list_peers shows who else is, send_to_peer reaches them at once,
+/// and mailbox_wait tells what they say. Whoever does not run now gets mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -12,16 +12,16 @@ use crate::args::OfficeArgs;
 use crate::database::{DatabaseArgs, Progress, percent};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::verbs::watch::interruption;
+use crate::signals::interruption;
 
 /// The interval of progress lines where stderr is no terminal.
-const TELL: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Move the network office from SQLite to PostgreSQL
 ///
-/// Stop the server first; start it again on the new database when this says that it is done. Interrupted at any point, the
-/// same command goes on where it stopped. At the end every row of both sides is compared, and only then can a server open
-/// the new database. The SQLite file is only read, and stays as it is.
+/// Stop the server first; start it again on the new database when this says that it is done. Interrupted at any point,
+/// the same command goes on where it stopped. At the end every row of both sides is compared, and only then can a
+/// server open the new database. The SQLite file is only read, and stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,8 +43,8 @@ impl MoveCommand {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let from = self.database.file("only an office on SQLite moves; --database-url sqlite:PATH says which")?;
         let stop = Arc::new(AtomicBool::new(false));
-        // After SIGTERM it ends between two pages.
-        let listening = tokio::spawn({
+        // After Ctrl-C or SIGTERM it stops between two pages.
+        let signals = tokio::spawn({
             let (stop, interrupted) = (stop.clone(), interruption()?);
             async move {
                 interrupted.await;
@@ -52,7 +52,7 @@ impl MoveCommand {
             }
         });
         let mut progress = Progress::new(output.json);
-        let (begun, mut told) = (Instant::now(), Instant::now());
+        let (begun, mut noted_at) = (Instant::now(), Instant::now());
         let copied = copy_to_postgres(&from, &self.to, self.start_over, |now| {
             let doing = match now.stage {
                 CopyStage::Copying => "copying",
@@ -60,27 +60,22 @@ impl MoveCommand {
             };
             let line = format!("{doing} {}: {} of {}", now.table, percent(now.done, now.total), now.total);
             progress.show(&line);
-            if told.elapsed() > TELL && !progress.is_seen() {
-                told = Instant::now();
+            if noted_at.elapsed() > PROGRESS_INTERVAL && !progress.is_visible() {
+                noted_at = Instant::now();
                 output.note(&line);
             }
             if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
         .await;
-        listening.abort();
+        signals.abort();
         drop(progress);
         let copied = copied?;
         let rows: u64 = copied.rows.iter().map(|(_, rows)| rows).sum();
-        if output.json {
-            let tables: serde_json::Map<String, serde_json::Value> =
-                copied.rows.iter().map(|(table, rows)| ((*table).to_owned(), (*rows).into())).collect();
-            let report =
-                json!({ "rows": tables, "checksum": copied.checksum, "seconds": begun.elapsed().as_secs_f64() });
-            return Ok(output.document(&report)?);
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        output
-            .say(format!("moved: {rows} rows, the same on both sides (SHA-256 {}), {seconds:.0} s", copied.checksum))?;
+        let tables: serde_json::Map<String, serde_json::Value> =
+            copied.rows.iter().map(|(table, rows)| ((*table).to_owned(), (*rows).into())).collect();
+        let (checksum, seconds) = (copied.checksum, begun.elapsed().as_secs_f64());
+        let line = format!("moved: {rows} rows, the same on both sides (SHA-256 {checksum}), {seconds:.0} s");
+        output.result(&json!({ "rows": tables, "checksum": checksum, "seconds": seconds }), line)?;
         output.note("start the server with --database-url set to the new database; the old file is no longer used");
         Ok(())
     }

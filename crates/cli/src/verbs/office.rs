@@ -15,8 +15,8 @@ use crate::{keys, local};
 
 /// Save offices by name, and choose which one your verbs use
 ///
-/// Without one that is chosen, verbs use the local office (`amb up`). `--office NAME` uses another for once. Keys of all
-/// offices are kept in one file, keys.json in your configuration directory.
+/// Without one that is chosen, verbs use the local office (`amb up`). `--office NAME` uses another for once. Keys of
+/// all offices are kept in one file, keys.json in your configuration directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -113,7 +113,7 @@ fn remove(output: Output, name: &str, with_keys: bool) -> Result<(), Failure> {
     saved::remove(name)?;
     let mut forgotten = 0;
     if let Some(server) = place.server.as_ref().filter(|_| with_keys) {
-        forgotten = keys::forget(server)?;
+        forgotten = keys::remove_server(server)?;
     }
     output.result(
         &json!({ "name": name, "office": place, "keys_forgotten": forgotten }),
@@ -132,7 +132,7 @@ struct OfficeRow {
 
 fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     let profile = saved::read()?;
-    let mut kept = keys::all()?;
+    let mut kept = keys::agents_by_server()?;
     let mut row = |name: &str, place: String| {
         let agents = kept.remove(&place).unwrap_or_default();
         OfficeRow { name: name.to_owned(), place, used: None, agents }
@@ -171,7 +171,7 @@ fn mark(rows: &mut Vec<OfficeRow>, office: &OfficeArgs, chosen: Option<&str>) {
     let why = match office.origin {
         OfficeOrigin::Local => "running",
         OfficeOrigin::Saved => "profile",
-        OfficeOrigin::Said => "named",
+        OfficeOrigin::Explicit => "named",
     };
     let by_name = |row: &OfficeRow| office.origin == OfficeOrigin::Saved && Some(row.name.as_str()) == chosen;
     let index = rows.iter().position(by_name).or_else(|| rows.iter().position(|row| row.place == place));

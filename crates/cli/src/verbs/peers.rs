@@ -9,8 +9,8 @@ use amb_live::{
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::nats::{EnvelopeArgs, NatsArgs, connect, unreachable};
-use crate::output::{Output, preview};
-use crate::verbs::watch::interrupted;
+use crate::output::{Output, preview, visible};
+use crate::signals::interrupted;
 
 /// List the agents that run now, and whether you may write to them
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,6 @@ pub(crate) struct Delegates {
 }
 
 impl Delegates {
-    /// Whom they name.
     pub(crate) fn allowed(self) -> AllowedDelegates {
         AllowedDelegates::new(self.allowed)
     }
@@ -92,7 +91,7 @@ impl Delegates {
 impl PeersCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let live = self.nats.connect().await?;
-        let list = list_peers(&self.delegates.context(&live, office.speaker()?));
+        let list = list_peers(&self.delegates.context(&live, office.acting_agent()?));
         let rows = list.peers.iter().map(|peer| {
             let reachable = if peer.reachable { "yes" } else { "no" };
             vec![peer.agent_id.to_string(), reachable.into(), preview(&peer.description, 60)]
@@ -106,30 +105,23 @@ impl PeerCommand {
         match self.action {
             PeerVerb::Send { to, message, correlation_id, durable, envelope, delegates, nats } => {
                 let live = connect(envelope.apply(nats.options()?)).await?;
-                let mut context = delegates.context(&live, office.speaker()?);
+                let mut context = delegates.context(&live, office.acting_agent()?);
                 if durable {
                     context.mailbox = Some(office.open().await?);
                 }
                 let send = SendToPeer { to, message, correlation_id, durable };
                 let report = send_to_peer(&context, &send).await.map_err(|error| Failure::usage(error.to_string()))?;
-                if output.json {
-                    output.document(&report)?;
-                } else {
-                    output.say(summary(&report))?;
-                    report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
+                output.result(&report, summary(&report))?;
+                report.unreachable_reasons.iter().for_each(|reason| output.note(visible(reason)));
+                if report.reached_nobody() {
+                    return Err(Failure::not_found("the message reached nobody; `amb peers` lists who is live"));
                 }
-                match report.reached_nobody() {
-                    true => Err(Failure::not_found("the message reached nobody; `amb peers` lists who is live")),
-                    false => Ok(()),
-                }
+                Ok(())
             }
             PeerVerb::Listen { description, mail, count, nats } => {
                 let live = nats.connect().await?;
-                let goal = live.join(office.speaker()?, description).await.map_err(unreachable)?;
-                let _bell = match mail {
-                    true => Some(goal.hint_on_mail(office.open().await?)),
-                    false => None,
-                };
+                let goal = live.join(office.acting_agent()?, description).await.map_err(unreachable)?;
+                let _hints = if mail { Some(goal.hint_on_mail(office.open().await?)) } else { None };
                 output.note(format!("goal {} of {} listens", goal.id(), goal.agent()));
                 let ended = tokio::select! {
                     ended = listen(&goal, output, count.unwrap_or(usize::MAX)) => ended,
@@ -145,18 +137,18 @@ impl PeerCommand {
 /// The result of a send, in one line; what is acknowledged is kept apart from what is only published.
 fn summary(report: &SendReport) -> String {
     let goals = |count: usize| if count == 1 { "1 goal".to_owned() } else { format!("{count} goals") };
-    let mut said = vec![format!("delivered to {}", goals(report.delivered_to.len()))];
+    let mut parts = vec![format!("delivered to {}", goals(report.delivered_to.len()))];
     if !report.published_to.is_empty() {
-        said.push(format!("published to {} without an acknowledgement", goals(report.published_to.len())));
+        parts.push(format!("published to {} without an acknowledgement", goals(report.published_to.len())));
     }
     if !report.queued_for.is_empty() {
-        said.push(format!("queued for {}", goals(report.queued_for.len())));
+        parts.push(format!("queued for {}", goals(report.queued_for.len())));
     }
     if !report.mailed_to.is_empty() {
         let names: Vec<_> = report.mailed_to.iter().map(|mailed| mailed.agent_id.as_str()).collect();
-        said.push(format!("mailed to {}", names.join(", ")));
+        parts.push(format!("mailed to {}", names.join(", ")));
     }
-    said.join(", ")
+    parts.join(", ")
 }
 
 async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Result<(), Failure> {
@@ -164,7 +156,7 @@ async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Resul
         let turn = goal.next().await;
         left = left.saturating_sub(turn.len());
         if output.json {
-            turn.iter().try_for_each(|message| output.line_of(message))?;
+            turn.iter().try_for_each(|message| output.json_line(message))?;
         } else if let Some(block) = render_peer_messages_block(&turn) {
             output.say(block)?;
         }
@@ -179,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_acknowledged_is_told_from_what_was_only_published() {
+    fn the_summary_tells_acknowledged_from_published() {
         let goal = || amb_core::GoalId(uuid::Uuid::from_u128(7));
         let mut report = SendReport { delivered_to: vec![goal()], ..SendReport::default() };
         assert_eq!(summary(&report), "delivered to 1 goal");

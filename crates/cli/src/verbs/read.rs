@@ -39,15 +39,12 @@ impl ReadCommand {
             Some(session) => ids::session(&*mailbox, session).await?,
             None => ids::newest_session(&*mailbox).await?,
         };
-        let before = match &self.before {
-            Some(before) => Some(ids::message(&*mailbox, before).await?),
-            None => None,
-        };
+        let before = ids::optional_message(&*mailbox, self.before.as_deref()).await?;
         let history = mailbox.read(&session, HistoryPage { limit: self.limit, before }).await?;
         if output.json {
             return Ok(output.document(&history)?);
         }
-        last::note(&*mailbox, &session);
+        last::record(&*mailbox, &session);
         if !(output.for_person && history.subject == NO_SUBJECT) {
             output.say(output.paint(Tone::Strong, &format!("# {}", visible(&history.subject))))?;
         }
@@ -56,7 +53,7 @@ impl ReadCommand {
             let line = if output.for_person { title(message, short, output) } else { heading(message) };
             output.say(format!("\n{line}"))?;
             let mut lines = body(&message.content, &message.parts).into_iter();
-            lines.try_for_each(|line| output.say(format!("    {}", output.fitted(&line, 4))))?;
+            lines.try_for_each(|line| output.say(format!("    {}", output.wrap(&line, 4))))?;
         }
         Ok(())
     }
@@ -96,15 +93,16 @@ fn heading(message: &MessageView) -> String {
     line
 }
 
-/// The lines of the content, without control sequences for the terminal.
+/// The lines of a message, without control sequences for the terminal.
 pub(crate) fn body(content: &str, parts: &[Part]) -> Vec<String> {
-    let mut lines: Vec<String> = content.lines().map(visible).collect();
-    for part in parts {
-        match part {
-            Part::Text { .. } => {}
-            Part::Data { data } => lines.push(format!("data: {}", visible(&data.to_string()))),
-            Part::File { path, .. } => lines.push(format!("file: {}", visible(path))),
-        }
-    }
-    lines
+    content.lines().map(visible).chain(part_lines(parts)).collect()
+}
+
+/// One line for each part that is not text.
+pub(crate) fn part_lines(parts: &[Part]) -> impl Iterator<Item = String> {
+    parts.iter().filter_map(|part| match part {
+        Part::Text { .. } => None,
+        Part::Data { data } => Some(format!("data: {}", visible(&data.to_string()))),
+        Part::File { path, .. } => Some(format!("file: {}", visible(path))),
+    })
 }

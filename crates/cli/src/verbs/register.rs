@@ -11,8 +11,8 @@ use crate::{household, keys};
 
 /// Register an agent, or change what it says about itself
 ///
-/// Of several the first that cannot be registered ends it; those before it stay. With --json one agent is an object, several are a
-/// list.
+/// Of several the first that cannot be registered ends it; those before it stay. With --json one agent is an object,
+/// several are a list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,27 +43,27 @@ pub(crate) struct RegisterCommand {
     /// At a server where registration needs it: the token that its operator gave out
     #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
     registration_token: Option<String>,
-    /// At a server: join your household there, whose members write to each other without codes; its token is the one that
-    /// `amb serve` or `amb join` kept, or AMB_HOUSEHOLD_TOKEN. At the local office and at saved ones this goes without saying
+    /// At a server: join your household there, whose members write to each other without codes; its token is the one
+    /// that `amb serve` or `amb join` kept, or AMB_HOUSEHOLD_TOKEN. At the local office and at saved ones this goes
+    /// without saying
     #[arg(long)]
     household: bool,
-    /// At a server that does not take the key that is kept here any more, as after its database was replaced: register again and
-    /// keep the new key instead
+    /// At a server that does not take the key that is kept here any more, as after its database was replaced: register
+    /// again and keep the new key instead
     #[arg(long)]
     anew: bool,
 }
 
 impl RegisterCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let names = if self.names.is_empty() { vec![office.speaker()?] } else { self.names.clone() };
-        let mut documents = Vec::new();
-        let mut failed = None;
+        let names = if self.names.is_empty() { vec![office.acting_agent()?] } else { self.names.clone() };
+        let (mut documents, mut result) = (Vec::new(), Ok(()));
         for name in &names {
-            match self.one(name, office, output).await {
+            match self.register(name, office, output).await {
                 Ok(document) => documents.extend(document),
                 // Those registered before stay, and are listed.
                 Err(error) => {
-                    failed = Some(error);
+                    result = Err(error);
                     break;
                 }
             }
@@ -73,27 +73,24 @@ impl RegisterCommand {
             (1, [only]) => output.document(only)?,
             _ => output.document(&documents)?,
         }
-        failed.map_or(Ok(()), Err)
+        result
     }
 
     /// Registers one agent. Returns its JSON document where `--json` was given.
-    async fn one(&self, name: &AgentName, office: &OfficeArgs, output: Output) -> Result<Option<Value>, Failure> {
+    async fn register(&self, name: &AgentName, office: &OfficeArgs, output: Output) -> Result<Option<Value>, Failure> {
         let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
-        let allow_from = match self.allow_from.as_slice() {
-            [] => AllowFrom::default(),
-            some => AllowFrom(some.to_vec()),
-        };
+        let has_list = !self.allow_from.is_empty();
         let card = Card {
             description: self.description.clone(),
             capabilities: self.capabilities.clone(),
-            allow_from,
+            allow_from: if has_list { AllowFrom(self.allow_from.clone()) } else { AllowFrom::default() },
             max_concurrent_tasks: self.max_concurrent_tasks,
         };
         match &office.server {
             // A stored key means that the name is this user's own: only the card changes.
             Some(server) if self.anew || keys::find(server, name)?.is_none() => {
                 card.check()?;
-                let household = household::joining(&office, server, self.household)?;
+                let household = household::token_to_join(&office, server, self.household)?;
                 let registered = amb_client::register(
                     server,
                     name,
@@ -103,7 +100,7 @@ impl RegisterCommand {
                     household.as_ref().map(ExposeSecret::expose_secret),
                 )
                 .await?;
-                let path = keys::keep(server, name, registered.api_key.expose_secret())?;
+                let path = keys::store(server, name, registered.api_key.expose_secret())?;
                 if output.json {
                     return Ok(Some(json!({ "id": registered.id, "name": registered.name, "key_file": path })));
                 }

@@ -1,19 +1,19 @@
 //! `amb reply`: answers in the last conversation.
 
 use amb_core::doc::{MessageView, SessionSummary};
-use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Draft, OfficeError};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::input::ComposedText;
 use crate::output::{Output, preview};
+use crate::verbs::send::in_subject;
 use crate::{ids, last};
 
 /// Answer in the conversation that was shown last
 ///
-/// That is the one that `amb read`, `amb chat`, `amb watch` or `amb inbox` (its newest with unread mail) showed last; where none
-/// did, the one in which mail came last. It says to whom the answer went.
+/// That is the one that `amb read`, `amb chat`, `amb watch` or `amb inbox` (its newest with unread mail) showed last;
+/// where none did, the one in which mail came last. It says to whom the answer went.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,13 +36,13 @@ impl ReplyCommand {
         let me = mailbox.me();
         let session = match &self.to {
             Some(wanted) => Some(ids::session(&*mailbox, wanted).await?),
-            None => last::shown(&*mailbox),
+            None => last::session(&*mailbox),
         };
         let shown = session.and_then(|id| inbox.sessions.iter().find(|session| session.session_id == id));
-        let heard = |session: &&SessionSummary| last_of_other(session, me).map(|message| message.created_at);
-        let came = inbox.sessions.iter().filter(|session| heard(session).is_some()).max_by_key(heard);
+        let received_at = |session: &&SessionSummary| last_received(session, me).map(|message| message.created_at);
+        let newest = inbox.sessions.iter().filter(|session| received_at(session).is_some()).max_by_key(received_at);
         let session = shown
-            .or(came)
+            .or(newest)
             .ok_or_else(|| OfficeError::not_found("no conversation to answer in; `amb send AGENT TEXT` begins one"))?;
         let with = session.group.clone().unwrap_or_else(|| session.other_agent_name.to_string());
         let hint = format!("to {with}, in {:?}", preview(&session.title(), 60));
@@ -50,26 +50,20 @@ impl ReplyCommand {
         let draft = Draft {
             session: Some(session.session_id.clone()),
             subject: None,
-            reply_to: last_of_other(session, me).map(|message| message.id.clone()),
+            reply_to: last_received(session, me).map(|message| message.id.clone()),
             ..Draft::text(with.parse().map_err(OfficeError::from)?, "", composed.text.as_str())
         };
         let sent = match mailbox.send(draft).await {
             Ok(sent) => sent,
             Err(error) => {
-                composed.kept().into_iter().for_each(|kept| output.note(kept));
+                composed.draft_hint().into_iter().for_each(|hint| output.note(hint));
                 return Err(error.into());
             }
         };
-        composed.sent();
-        if output.json {
-            return Ok(output.document(&sent)?);
-        }
-        let place = match session.subject == NO_SUBJECT {
-            true => String::new(),
-            false => format!(", in {:?}", preview(&session.subject, 60)),
-        };
-        output.say(format!("sent to {with}{place}"))?;
-        if let Some(other) = came.filter(|came| came.unread_count > 0 && came.session_id != session.session_id) {
+        composed.discard_draft();
+        output.result(&sent, format!("sent to {with}{}", in_subject(&session.subject)))?;
+        if let Some(other) = newest.filter(|newest| newest.unread_count > 0 && newest.session_id != session.session_id)
+        {
             let from = &other.other_agent_name;
             output.note(format!("{from} wrote too, and you have not read it: `amb read {from}`"));
         }
@@ -78,6 +72,6 @@ impl ReplyCommand {
 }
 
 /// The newest message of the session from another agent.
-fn last_of_other<'a>(session: &'a SessionSummary, me: &AgentName) -> Option<&'a MessageView> {
+fn last_received<'a>(session: &'a SessionSummary, me: &AgentName) -> Option<&'a MessageView> {
     session.recent_messages.iter().find(|message| message.sender_name != *me)
 }

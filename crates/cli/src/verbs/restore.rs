@@ -13,9 +13,9 @@ const POSTGRES: &str = "PostgreSQL is restored with its own tools, while no serv
 
 /// Put a copy that `amb backup` made in the place of the network office's database
 ///
-/// Refuses while a server has the database open, and where the copy is damaged or of a newer amb. What was there is kept
-/// beside it under a name with the time. Numbers in every log go on a million higher, so that clients that remember
-/// cursors from after the copy miss nothing. Search finds everything again some time after the next start.
+/// Refuses while a server has the database open, and where the copy is damaged or of a newer amb. What was there is
+/// kept beside it under a name with the time. Numbers in every log go on a million higher, so that clients that
+/// remember cursors from after the copy miss nothing. Search finds everything again some time after the next start.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,13 +39,10 @@ impl RestoreCommand {
             progress.show(&format!("copying: {} of {}", percent(now.done, now.total), bytes(now.total)));
         })
         .await?;
-        if output.json {
-            return Ok(output.document(&restored)?);
-        }
-        let amb_store::Contents { agents, messages, .. } = restored.contents;
-        output.say(format!("{}: {messages} messages of {agents} agents", shown(&database)))?;
-        if let Some(kept) = restored.kept {
-            output.note(format!("what was there is in {}; remove it when you need it no more", shown(&kept)));
+        let amb_store::Contents { agents, messages, .. } = &restored.contents;
+        output.result(&restored, format!("{}: {messages} messages of {agents} agents", shown(&database)))?;
+        if let Some(kept) = &restored.kept {
+            output.note(format!("what was there is in {}; remove it when you need it no more", shown(kept)));
         }
         Ok(())
     }

@@ -26,8 +26,8 @@ pub(crate) struct SendCommand {
     to: AgentName,
     /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
     text: Option<String>,
-    /// The subject; the same subject continues the same session. Not used with --session, nor for a reply, which belongs to
-    /// the session of what it answers
+    /// The subject; the same subject continues the same session. Not used with --session, nor for a reply, which
+    /// belongs to the session of what it answers
     #[arg(long, value_name = "S")]
     subject: Option<String>,
     /// Continue this session: its id, or as much of the beginning as no other has
@@ -48,8 +48,8 @@ pub(crate) struct SendCommand {
     /// The message this passes on; its ttl and trace go on
     #[arg(long, value_name = "ID", conflicts_with = "reply_to")]
     relay_of: Option<String>,
-    /// For scripts that answer by themselves: the reply costs a hop of what it answers, so that two that answer each other
-    /// stop
+    /// For scripts that answer by themselves: the reply costs a hop of what it answers, so that two that answer each
+    /// other stop
     #[arg(long)]
     automatic: bool,
     /// Name a file that the recipient can reach; repeat for more
@@ -75,6 +75,7 @@ pub(crate) struct SendCommand {
 impl SendCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
+        // Files and data need no text.
         let composed = match self.text.is_none() && !(self.files.is_empty() && self.data.is_empty()) {
             true => None,
             false => Some(ComposedText::read(self.text.as_deref(), &format!("to {}", self.to))?),
@@ -84,26 +85,20 @@ impl SendCommand {
         let sent = match mailbox.send(draft).await {
             Ok(sent) => sent,
             Err(error) => {
-                composed.iter().filter_map(ComposedText::kept).for_each(|kept| output.note(kept));
-                return Err(hinted(error, &*mailbox, &to).await.into());
+                composed.iter().filter_map(ComposedText::draft_hint).for_each(|hint| output.note(hint));
+                return Err(with_suggestion(error, &*mailbox, &to).await.into());
             }
         };
-        composed.into_iter().for_each(ComposedText::sent);
-        if output.json {
-            return Ok(output.document(&sent)?);
-        }
-        match &sent.reason {
-            Some(reason) => output.say(format!("{} was rejected for {to}: {reason}", sent.message_id))?,
+        composed.into_iter().for_each(ComposedText::discard_draft);
+        let line = match &sent.reason {
+            Some(reason) => format!("{} was rejected for {to}: {reason}", sent.message_id),
             None if output.for_person => {
                 let task = sent.task.as_ref().map_or(String::new(), |task| format!(", task {}", task.id));
-                let place = match sent.subject == NO_SUBJECT {
-                    true => String::new(),
-                    false => format!(", in {:?}", preview(&sent.subject, 60)),
-                };
-                output.say(output.fitted(&format!("sent to {to}{place}{task}"), 0))?;
+                output.wrap(&format!("sent to {to}{}{task}", in_subject(&sent.subject)), 0)
             }
-            None => output.say(format!("sent {} to {to} in session {}", sent.message_id, sent.session_id))?,
-        }
+            None => format!("sent {} to {to} in session {}", sent.message_id, sent.session_id),
+        };
+        output.result(&sent, line)?;
         if sent.paused {
             output.note(format!("{to} is paused by its owner; it gets this when it is resumed"));
         }
@@ -116,17 +111,11 @@ impl SendCommand {
             Some(session) => Some(ids::session(mailbox, session).await?),
             None => None,
         };
-        let reply_to = match &self.reply_to {
-            Some(id) => Some(ids::message(mailbox, id).await?),
-            None => None,
-        };
-        let relay_of = match &self.relay_of {
-            Some(id) => Some(ids::message(mailbox, id).await?),
-            None => None,
-        };
+        let reply_to = ids::optional_message(mailbox, self.reply_to.as_deref()).await?;
+        let relay_of = ids::optional_message(mailbox, self.relay_of.as_deref()).await?;
         parts.extend(self.data.into_iter().map(Part::data));
         for file in &self.files {
-            parts.push(Part::file(reachable(file)?));
+            parts.push(Part::file(absolute(file)?));
         }
         // A reply goes into the session of what it answers.
         let mut subject = self.subject;
@@ -158,9 +147,14 @@ impl SendCommand {
     }
 }
 
-/// Adds a suggestion to the refusal of an agent that the sender has no connection with. An office refuses unknown agents and
-/// strangers alike; only agents that the sender may see are suggested.
-async fn hinted(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
+/// `, in "Subject"`; empty where there is none.
+pub(crate) fn in_subject(subject: &str) -> String {
+    if subject == NO_SUBJECT { String::new() } else { format!(", in {:?}", preview(subject, 60)) }
+}
+
+/// Adds a suggestion to the refusal of an agent that the sender has no connection with. An office refuses unknown
+/// agents and strangers alike; only agents that the sender may see are suggested.
+async fn with_suggestion(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
     if error.code() != Code::NotConnected {
         return error;
     }
@@ -173,7 +167,7 @@ async fn hinted(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> Of
 }
 
 /// The absolute path, for a recipient with another current directory.
-fn reachable(file: &Path) -> Result<String, Failure> {
+fn absolute(file: &Path) -> Result<String, Failure> {
     let path = std::fs::canonicalize(file)
         .map_err(|error| Failure::usage(format!("--file {}: {error}; name a file that is there", file.display())))?;
     path.into_os_string().into_string().map_err(|path| Failure::usage(format!("{path:?} is not UTF-8")))
@@ -200,7 +194,8 @@ fn deadline(text: &str) -> Result<Deadline, String> {
     if let Ok(moment) = text.parse() {
         return Ok(Deadline::At(moment));
     }
-    // Not converted to an instant here: a repeat under the same idempotency key must be the same draft, whenever it is sent.
+    // Not converted to an instant here: a repeat under the same idempotency key must be the same draft, whenever it is
+    // sent.
     let span = amb_core::task::parse_deadline(text, Timestamp::UNIX_EPOCH).map_err(|error| error.to_string())?;
     u64::try_from(span.as_millisecond())
         .map(|millis| Deadline::In(millis.div_ceil(1_000)))

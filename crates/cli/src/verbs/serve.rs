@@ -20,7 +20,7 @@ use crate::household;
 use crate::local::{self, LISTEN, LocalOfficeLock};
 use crate::nats::NatsArgs;
 use crate::output::Output;
-use crate::verbs::watch::interruption;
+use crate::signals::interruption;
 
 /// Run the network office: HTTP and WebSocket on one port
 ///
@@ -115,7 +115,7 @@ struct ServeSettings {
     trust_forwarded_for: Option<bool>,
     /// Who may register: anybody, whoever has the token, or nobody [default: open; token where one is given]
     #[arg(long, value_name = "open|token|closed", env = "AMB_REGISTRATION")]
-    registration: Option<Who>,
+    registration: Option<RegistrationMode>,
     /// The token that registration needs; `amb register` takes it under the same name
     #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
     registration_token: Option<String>,
@@ -133,12 +133,12 @@ struct ServeSettings {
     #[arg(long = "mount", value_name = "DIR", env = "AMB_MOUNTS", value_delimiter = ',')]
     #[serde(rename = "mount")]
     mounts: Vec<PathBuf>,
-    /// Let `*` in the allow_from of a mounted agent mean every agent of this server, strangers included [default: the agents
-    /// of its own directory]
+    /// Let `*` in the allow_from of a mounted agent mean every agent of this server, strangers included [default: the
+    /// agents of its own directory]
     #[arg(long, env = "AMB_MOUNT_OPEN", num_args = 0..=1, default_missing_value = "true")]
     mount_open: Option<bool>,
-    /// Found no household at the start [default: an office that only this machine reaches founds one if it has none, and keeps
-    /// its token in your configuration directory]
+    /// Found no household at the start [default: an office that only this machine reaches founds one if it has none,
+    /// and keeps its token in your configuration directory]
     #[arg(long, env = "AMB_NO_HOUSEHOLD", num_args = 0..=1, default_missing_value = "true")]
     no_household: Option<bool>,
     /// The certificate chain, in PEM
@@ -159,7 +159,7 @@ enum Switch {
 /// Who may register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-enum Who {
+enum RegistrationMode {
     Open,
     Token,
     Closed,
@@ -202,7 +202,7 @@ impl ServeSettings {
 
     fn config(&self) -> Result<Config> {
         let defaults = Config::default();
-        let seconds = |said: Option<u64>, default: Duration| match said {
+        let seconds = |given: Option<u64>, default: Duration| match given {
             Some(0) => anyhow::bail!("a time of 0 seconds makes no sense"),
             Some(seconds) => Ok(Duration::from_secs(seconds)),
             None => Ok(default),
@@ -213,9 +213,11 @@ impl ServeSettings {
             _ => anyhow::bail!("TLS needs both tls_cert and tls_key"),
         };
         let registration = match (self.registration, &self.registration_token) {
-            (Some(Who::Closed), _) => Registration::Closed,
-            (Some(Who::Open), _) | (None, None) => Registration::Open,
-            (Some(Who::Token) | None, Some(token)) if !token.is_empty() => Registration::Token(token.clone()),
+            (Some(RegistrationMode::Closed), _) => Registration::Closed,
+            (Some(RegistrationMode::Open), _) | (None, None) => Registration::Open,
+            (Some(RegistrationMode::Token) | None, Some(token)) if !token.is_empty() => {
+                Registration::Token(token.clone())
+            }
             _ => anyhow::bail!("registration by token needs one; say it with --registration-token"),
         };
         Ok(Config {
@@ -243,25 +245,17 @@ impl ServeSettings {
     }
 
     fn quotas(&self, defaults: Quotas) -> Quotas {
-        let most = |said: Option<u64>, default: Option<u64>| match said {
+        let limit = |given: Option<u64>, default: Option<u64>| match given {
             Some(0) => None,
-            Some(most) => Some(most),
+            Some(limit) => Some(limit),
             None => default,
         };
         Quotas {
-            agent_messages: most(self.agent_messages, defaults.agent_messages),
-            agent_bytes: most(self.agent_bytes, defaults.agent_bytes),
-            office_messages: most(self.office_messages, defaults.office_messages),
-            office_bytes: most(self.office_bytes, defaults.office_bytes),
+            agent_messages: limit(self.agent_messages, defaults.agent_messages),
+            agent_bytes: limit(self.agent_bytes, defaults.agent_bytes),
+            office_messages: limit(self.office_messages, defaults.office_messages),
+            office_bytes: limit(self.office_bytes, defaults.office_bytes),
         }
-    }
-
-    fn database_url(&self) -> Result<String> {
-        if let Some(url) = &self.database_url {
-            return Ok(url.clone());
-        }
-        // The store creates the directory.
-        default_url()
     }
 }
 
@@ -276,7 +270,7 @@ impl ServeCommand {
 
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         if let Some(path) = &self.env_file {
-            env_file::take(path)?;
+            env_file::load(path)?;
         }
         let (mut settings, nats) = match &self.config {
             Some(path) => {
@@ -291,11 +285,11 @@ impl ServeCommand {
             // It is the local office, whatever a project's environment says about other databases.
             (settings.listen, settings.database_url) = (None, None);
         }
-        let local = settings.hold_local(self.background.is_some()).await?;
+        let local = settings.lock_local(self.background.is_some()).await?;
         let nats = nats.is_named().then(|| nats.options()).transpose()?;
         let mut config = Config { nats, ..settings.config()? };
         for directory in &config.mounts {
-            // Before the office is reported as open.
+            // Errors are reported before the office is announced.
             DirOffice::open(directory, DirOptions::default())?;
         }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -309,7 +303,8 @@ impl ServeCommand {
             None => None,
         };
         let address = office.local_addr()?;
-        let url = settings.database_url()?;
+        // The store creates the directory of the default database.
+        let url = settings.database_url.clone().map_or_else(default_url, Ok)?;
         let store = amb_store::open(&url).await?;
         // A URL of PostgreSQL may hold a password.
         let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
@@ -340,13 +335,13 @@ impl ServeCommand {
 }
 
 impl ServeSettings {
-    /// Takes the lock of the local office where no other address and no other database was named.
-    async fn hold_local(&self, background: bool) -> Result<Option<LocalOfficeLock>, Failure> {
+    /// Takes the lock of the local office, unless another address or another database was named.
+    async fn lock_local(&self, background: bool) -> Result<Option<LocalOfficeLock>, Failure> {
         if self.listen.is_some() || self.database_url.is_some() || self.tls_cert.is_some() {
             return Ok(None);
         }
-        match local::hold().await {
-            Ok(held) => Ok(Some(held)),
+        match local::lock().await {
+            Ok(lock) => Ok(Some(lock)),
             Err(Failure::Other(error)) if !background => {
                 tracing::warn!("other verbs do not find this office by themselves: {error:#}");
                 Ok(None)
@@ -356,14 +351,14 @@ impl ServeSettings {
     }
 }
 
-/// Founds a household where there is none, for the agents of the user who runs this office. Not where its token cannot be stored:
-/// no agent could ever join it.
+/// Founds a household where there is none, for the agents of the user who runs this office. Not where its token cannot
+/// be stored: no agent could ever join it.
 async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result<(), Failure> {
     if store.has_household().await? {
         return Ok(());
     }
     let (server, token) = (url.parse()?, HouseholdToken::fresh()?);
-    if let Err(error) = household::keep(&server, token.reveal()) {
+    if let Err(error) = household::store_token(&server, token.reveal()) {
         tracing::warn!(
             error = %format!("{error:#}"),
             "no household was founded, since its token cannot be kept; `amb admin household` founds one and prints it"
@@ -373,18 +368,15 @@ async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result
     // Another process on the same database may have been faster.
     match store.found_household(token.hash(), true, Timestamp::now()).await? {
         Some(_) => output.note("your agents here are a household: `amb household` lists them"),
-        None => household::forget(&server, token.reveal())?,
+        None => household::remove_token(&server, token.reveal())?,
     }
     Ok(())
 }
 
-fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_local: bool) -> Result<()> {
-    if output.json {
-        output.line_of(&serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store }))?;
-        return Ok(());
-    }
+fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_local: bool) -> Result<(), Failure> {
     // Scripts wait for this line: the port is bound and the store is open.
-    output.say(format!("listening on {scheme}://{address}"))?;
+    let document = serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store });
+    output.stream(&document, || format!("listening on {scheme}://{address}"))?;
     let place = if is_local { String::new() } else { format!(" --server {scheme}://{address}") };
     output.note(format!("mail rests in {store}; agents begin with `amb register NAME{place}`"));
     if !address.ip().is_loopback() && scheme == "http" {

@@ -10,8 +10,8 @@ use crate::verbs::household;
 
 /// Pause one of your agents: its mail waits until `amb resume`
 ///
-/// A paused agent gets no new mail and is not woken. Whoever writes to it is told that the message is kept and waits. What the agent
-/// has already got it may still finish, and it may still send. Only the household's person can pause.
+/// A paused agent gets no new mail and is not woken. Whoever writes to it is told that the message is kept and waits.
+/// What the agent has already got it may still finish, and it may still send. Only the household's person can pause.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +32,8 @@ pub(crate) struct ResumeCommand {
 
 /// End a conversation of your household: what is sent in it is refused
 ///
-/// For agents that do not stop answering each other. Its open tasks are canceled. Another conversation needs a new subject.
+/// For agents that do not stop answering each other. Its open tasks are canceled. Another conversation needs a new
+/// subject.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,10 +47,7 @@ pub(crate) struct EndCommand {
 impl PauseCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let person = household::open(office).await?;
-        let agent = match person.pause_agent(&self.name).await {
-            Ok(agent) => agent,
-            Err(error) => return Err(household::refused(&person, &self.name, error).await),
-        };
+        let agent = household::or_suggest(&person, &self.name, person.pause_agent(&self.name).await).await?;
         output.result(&agent, format!("{0} is paused: its mail waits until `amb resume {0}`", agent.name))
     }
 }
@@ -57,10 +55,7 @@ impl PauseCommand {
 impl ResumeCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let person = household::open(office).await?;
-        let agent = match person.resume_agent(&self.name).await {
-            Ok(agent) => agent,
-            Err(error) => return Err(household::refused(&person, &self.name, error).await),
-        };
+        let agent = household::or_suggest(&person, &self.name, person.resume_agent(&self.name).await).await?;
         output.result(&agent, format!("{} gets its mail again", agent.name))
     }
 }

@@ -2,17 +2,16 @@
 
 use amb_core::mailbox::TaskFilter;
 use amb_core::message::NO_SUBJECT;
-use amb_core::{AgentName, Mailbox, Task as Work, TaskState};
+use amb_core::{AgentName, Mailbox, Task, TaskState};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids::{self, Short};
-use crate::output::Output;
-use crate::output::{ago, preview};
+use crate::output::{Output, ago, preview};
 use crate::verbs::household;
 
 /// How many tasks without a subject are named by the first words of their messages.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// List, accept, reject, start and finish tasks; cancel and reassign those of your household
 #[derive(Debug, clap::Args)]
@@ -96,10 +95,7 @@ impl TaskCommand {
             TaskVerb::Reassign { id, name } => {
                 let person = household::open(office).await?;
                 let id = ids::household_task(&person, &id).await?;
-                let task = match person.reassign_task(&id, &name).await {
-                    Ok(task) => task,
-                    Err(error) => return Err(household::refused(&person, &name, error).await),
-                };
+                let task = household::or_suggest(&person, &name, person.reassign_task(&id, &name).await).await?;
                 let line = format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee);
                 return output.result(&task, line);
             }
@@ -108,7 +104,7 @@ impl TaskCommand {
                 let mailbox = office.open().await?;
                 let mut tasks = mailbox.tasks(TaskFilter { owned, state, open }).await?;
                 if output.for_person {
-                    name_by_words(&*mailbox, &mut tasks).await;
+                    fill_subjects(&*mailbox, &mut tasks).await;
                 }
                 return list(&tasks, output);
             }
@@ -125,17 +121,17 @@ impl TaskCommand {
     }
 }
 
-/// Names tasks without a subject by their messages' first words, those at the top of the list only.
-async fn name_by_words(mailbox: &dyn Mailbox, tasks: &mut [Work]) {
-    let unnamed = |task: &&mut Work| task.subject.as_deref().is_none_or(|subject| subject == NO_SUBJECT);
-    for task in tasks.iter_mut().filter(unnamed).take(MOST_NAMED) {
+/// Sets the text of their messages as the subject of tasks without one, for the first of the list.
+async fn fill_subjects(mailbox: &dyn Mailbox, tasks: &mut [Task]) {
+    let unnamed = |task: &&mut Task| task.subject.as_deref().is_none_or(|subject| subject == NO_SUBJECT);
+    for task in tasks.iter_mut().filter(unnamed).take(MAX_NAMED) {
         if let Ok(asked) = mailbox.message(&task.message_id).await {
             task.subject = Some(asked.message.text());
         }
     }
 }
 
-fn list(tasks: &[Work], output: Output) -> Result<(), Failure> {
+fn list(tasks: &[Task], output: Output) -> Result<(), Failure> {
     let short = Short::of(tasks.iter().map(|task| task.id.as_str()), output.for_person);
     let rows = tasks.iter().map(|task| {
         let state = match (&task.canceled_by, task.overdue) {

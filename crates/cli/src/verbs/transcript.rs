@@ -63,7 +63,7 @@ enum TranscriptVerb {
     Share {
         /// The chat
         key: TranscriptKey,
-        /// With whom
+        /// The agent to share it with
         agent: AgentName,
         /// What it may do
         #[arg(default_value = "read")]
@@ -104,7 +104,8 @@ impl TranscriptPlace {
         Ok(TranscriptStore::open(&root)?)
     }
 
-    /// Whether a server's transcript is meant. A server that merely runs here does not replace nanobot's files where those exist.
+    /// Whether a server's transcript is meant. A server that merely runs here does not replace nanobot's files where
+    /// those exist.
     fn is_remote(&self, office: &OfficeArgs) -> bool {
         let has_files = || home::nanobot_transcripts().is_ok_and(|root| root.is_dir());
         let is_named = office.origin != OfficeOrigin::Local || self.owner.is_some();
@@ -135,7 +136,7 @@ impl TranscriptCommand {
                 if output.json {
                     return Ok(output.document(&lines)?);
                 }
-                lines.iter().try_for_each(|line| show(line, output))
+                Ok(lines.iter().try_for_each(|line| output.say(text(line)))?)
             }
             TranscriptVerb::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
             TranscriptVerb::Follow { key, place } if place.is_remote(office) => {
@@ -145,10 +146,7 @@ impl TranscriptCommand {
                 let mut following = place.store()?.follow(&key).await?;
                 while let Some(line) = following.recv().await {
                     let line = line?;
-                    match output.json {
-                        true => output.line_of(&line)?,
-                        false => show(&line, output)?,
-                    }
+                    output.stream(&line, || text(&line))?;
                 }
                 Ok(())
             }
@@ -182,12 +180,11 @@ async fn share(
     Ok(())
 }
 
-fn show(line: &Line, output: Output) -> Result<(), Failure> {
+fn text(line: &Line) -> String {
     let indented = line.content.lines().map(visible).collect::<Vec<_>>().join("\n    ");
     let author = match &line.author {
         Some(author) if author.as_str() != line.sender => format!(", written by {author}"),
         _ => String::new(),
     };
-    output.say(format!("{} ({}{author}): {indented}", visible(&line.sender), visible(&line.role)))?;
-    Ok(())
+    format!("{} ({}{author}): {indented}", visible(&line.sender), visible(&line.role))
 }

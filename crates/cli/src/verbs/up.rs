@@ -21,11 +21,11 @@ use crate::verbs::status::OfficeStatus;
 use crate::{durable, home, household, keys, local, log_file};
 
 /// The timeout until the office listens: a large database may have to be migrated first.
-const PATIENCE: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// After this delay a progress line is shown.
-const SILENCE: Duration = Duration::from_secs(1);
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// How many lines of the log are shown when it does not start.
-const LINES: usize = 10;
+const LOG_LINES: usize = 10;
 
 /// Start the local office in the background, if none runs
 ///
@@ -39,7 +39,7 @@ pub(crate) struct UpCommand {}
 impl UpCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // Locked until the office is ready: a second `amb up` waits here, and then finds it running.
-        let _turn = local::turn().await?;
+        let _lock = local::lock_startup().await?;
         let (record, started) = match local::running() {
             Some(record) => (record, false),
             None => {
@@ -56,13 +56,11 @@ impl UpCommand {
         if output.json {
             return Ok(output.document(&report)?);
         }
-        output.say(match started {
-            true => format!("the office is up at {}", record.url),
-            false => format!("the office was up already, at {}", record.url),
-        })?;
+        let state = if started { "is up" } else { "was up already," };
+        output.say(format!("the office {state} at {}", record.url))?;
         report.lines(output)?;
         if office.origin != OfficeOrigin::Local
-            && let Some(place) = office.place_said()
+            && let Some(place) = office.named_office()
         {
             output.note(format!("note: your verbs use {place}, which you named; `amb office list` shows where"));
         }
@@ -83,7 +81,7 @@ async fn dashboard_link(record: &OfficeRecord) -> Result<Option<DashboardLink>, 
 async fn start(output: Output) -> Result<(), Failure> {
     let log = local::log_file()?;
     durable::create_private(log.parent().context("no directory")?)?;
-    // Appended to, also by the office itself: see `log_file`.
+    // Opened for appending, because the office truncates it: see `log_file`.
     let errors = fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
     let mut child = Command::new(std::env::current_exe().context("this program's own path")?)
         .args(["--json", "serve", "--background"])
@@ -94,12 +92,12 @@ async fn start(output: Output) -> Result<(), Failure> {
         .stderr(errors.into_file())
         .spawn()
         .context("the office cannot be started")?;
-    let said = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-    let mut said = said.context("the office has no stdout")?;
+    let stdout = child.stdout.take().context("the office has no stdout")?;
+    let mut lines = BufReader::new(stdout).lines();
     let mut progress = Progress::new(output.json);
-    let line = tokio::time::timeout(PATIENCE, async {
-        let mut line = Box::pin(said.next_line());
-        match tokio::time::timeout(SILENCE, &mut line).await {
+    let line = tokio::time::timeout(START_TIMEOUT, async {
+        let mut line = Box::pin(lines.next_line());
+        match tokio::time::timeout(PROGRESS_DELAY, &mut line).await {
             Ok(line) => line,
             Err(_) => {
                 progress.show("starting the office …");
@@ -111,20 +109,20 @@ async fn start(output: Output) -> Result<(), Failure> {
         Ok(Ok(Some(_))) => Ok(()),
         Ok(_) => {
             let status = child.wait().await.context("the office")?;
-            Err(failed(&log, &format!("the office did not start ({status})"), output))
+            Err(start_error(&log, &format!("the office did not start ({status})"), output))
         }
         Err(_) => {
             // It never got ready, so it is of no use.
             child.kill().await.context("the office that does not get ready")?;
-            let what = format!("the office was not ready after {} s and was ended", PATIENCE.as_secs());
-            Err(failed(&log, &what, output))
+            let what = format!("the office was not ready after {} s and was ended", START_TIMEOUT.as_secs());
+            Err(start_error(&log, &what, output))
         }
     }
 }
 
 /// The error, with the end of the log.
-fn failed(log: &Path, what: &str, output: Output) -> Failure {
-    let end = log_file::tail(log, LINES);
+fn start_error(log: &Path, what: &str, output: Output) -> Failure {
+    let end = log_file::tail(log, LOG_LINES);
     output.note(format!("the end of {}:", log.display()));
     end.iter().for_each(|line| output.note(format!("    {line}")));
     let why = end.last().map_or("its log is empty", String::as_str);

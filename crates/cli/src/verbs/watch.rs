@@ -16,8 +16,8 @@ use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::codes::Codes;
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::visible;
+use crate::output::{Output, visible};
+use crate::signals::interrupted;
 use crate::verbs::read::body;
 
 /// How long one read of the log waits. A message ends the wait at once.
@@ -29,8 +29,9 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 ///
 /// Goes on after an outage of the office where it was, and misses nothing that came meanwhile.
 ///
-/// With --bell it prints one line when there is mail to look at, also for mail that waited, at most every ten seconds: for plugins
-/// that wake a client. It is silent while `amb mcp` wakes a client of the same agent, and ends with the process that started it.
+/// With --bell it prints one line when there is mail to look at, also for mail that waited, at most every ten seconds:
+/// for plugins that wake a client. It is silent while `amb mcp` wakes a client of the same agent, and ends with the
+/// process that started it.
 ///
 /// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
 /// printed, and of several watchers each message goes to one.
@@ -67,18 +68,18 @@ impl WatchCommand {
         {
             output.note(format!("{}; watching for its first mail", error.detail()));
         } else {
-            office.note_if_unknown(&*mailbox, output).await;
+            office.warn_if_unknown(&*mailbox, output).await;
         }
         let _archiving = self.archiving.start(office)?;
-        let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
+        let heartbeats = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
         let ended = tokio::select! {
             ended = self.watch(&mailbox, office, output) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
-        beating.abort();
+        heartbeats.abort();
         // A failure to mark the agent as offline (a full disk) is not a failure of what was printed.
         if let Err(error) = unless_unregistered(mailbox.leave().await) {
-            tracing::warn!(%error, "no goodbye; others see it when the heartbeats stay away");
+            tracing::warn!(%error, "cannot mark the agent as offline; its missing heartbeats will");
         }
         ended
     }
@@ -86,7 +87,7 @@ impl WatchCommand {
     async fn watch(self, mailbox: &Arc<dyn Mailbox>, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut left = self.count.unwrap_or(u64::MAX);
         if self.bell {
-            let place = crate::waking::place(office, mailbox.me()).ok();
+            let place = crate::waking::directory(office, mailbox.me()).ok();
             return bell::ring(mailbox, place, output, left).await;
         }
         let mut cursor = match &self.since {
@@ -99,22 +100,19 @@ impl WatchCommand {
         let hidden = !self.codes.are_shown(output);
         while left > 0 {
             if self.ack {
-                left = take(&**mailbox, output, left).await?;
+                left = consume(&**mailbox, output, left).await?;
             }
             if left == 0 {
                 break;
             }
-            let page = through_outages(output, async || mailbox.events(Some(cursor.clone()), WAIT).await).await?;
+            let page = retry_outages(output, || mailbox.events(Some(cursor.clone()), WAIT)).await?;
             cursor = page.cursor;
             let known = page.events.into_iter().filter(|entry| !self.ack && entry.event != Event::Unknown);
             for mut entry in known.take(usize::try_from(left).unwrap_or(usize::MAX)) {
-                let code = code_of(&mut entry.event, hidden);
-                match output.json {
-                    true => output.line_of(&entry)?,
-                    false => output.say(describe(&entry.event) + code)?,
-                }
+                let code = hide_code(&mut entry.event, hidden);
+                output.stream(&entry, || describe(&entry.event) + code)?;
                 if let (false, Event::NewMessage(mail)) = (output.json, &entry.event) {
-                    crate::last::note(&**mailbox, &mail.session_id);
+                    crate::last::record(&**mailbox, &mail.session_id);
                 }
                 left -= 1;
             }
@@ -124,47 +122,44 @@ impl WatchCommand {
 }
 
 /// Retries until the office responds, and reports an outage once. Only for idempotent calls.
-pub(crate) async fn through_outages<T>(
-    output: Output,
-    mut ask: impl AsyncFnMut() -> Result<T, OfficeError>,
-) -> Result<T, OfficeError> {
-    let (mut backoff, mut told) = (Backoff::default(), false);
+pub(crate) async fn retry_outages<T, F>(output: Output, mut ask: impl FnMut() -> F) -> Result<T, OfficeError>
+where
+    F: Future<Output = Result<T, OfficeError>>,
+{
+    let (mut backoff, mut is_reported) = (Backoff::default(), false);
     loop {
         let error = match ask().await {
             Err(error) if error.is_passing() => error,
-            answered => {
-                if told {
+            result => {
+                if is_reported {
                     output.note("the office is back");
                 }
-                return answered;
+                return result;
             }
         };
-        if !told {
+        if !is_reported {
             output.error(error.code().as_str(), &format!("{error}; watching on when the office is back"));
-            told = true;
+            is_reported = true;
         }
         let wait = backoff.pause();
         tokio::time::sleep(error.wait().unwrap_or(wait).max(wait)).await;
     }
 }
 
-/// Claims what is there, prints and acknowledges it. Returns how many may still be printed.
-async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u64, Failure> {
+/// Claims the messages that wait, prints and acknowledges them. Returns how many more may be printed.
+async fn consume(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u64, Failure> {
     loop {
         let limit = usize::try_from(left.min(50)).unwrap_or(50);
         let request = ClaimRequest { limit, urgent_first: true, ..ClaimRequest::default() };
-        let mail = through_outages(output, async || mailbox.claim(request.clone()).await).await?;
+        let mail = retry_outages(output, || mailbox.claim(request.clone())).await?;
         if mail.is_empty() {
             return Ok(left);
         }
         for message in mail {
             let id = message.id.clone();
-            let taken = ClaimedEvent::of(message);
-            match output.json {
-                true => output.line_of(&taken)?,
-                false => output.say(describe(&taken.event))?,
-            }
-            through_outages(output, async || mailbox.ack(std::slice::from_ref(&id)).await).await?;
+            let claimed = ClaimedEvent::of(message);
+            output.stream(&claimed, || describe(&claimed.event))?;
+            retry_outages(output, || mailbox.ack(std::slice::from_ref(&id))).await?;
             left -= 1;
         }
         if left == 0 {
@@ -203,15 +198,15 @@ impl ClaimedEvent {
 }
 
 /// An unregistered agent may have a mailbox; it just has no presence.
-fn unless_unregistered(told: Result<(), OfficeError>) -> Result<(), OfficeError> {
-    match told {
+fn unless_unregistered(result: Result<(), OfficeError>) -> Result<(), OfficeError> {
+    match result {
         Err(error) if error.code() == Code::NotFound => Ok(()),
-        told => told,
+        result => result,
     }
 }
 
-/// Removes the code from a connection request where it is not to be shown, and returns where it is found.
-fn code_of(event: &mut Event, hidden: bool) -> &'static str {
+/// Removes the code from a connection request if it is hidden. Returns a hint where to find it.
+fn hide_code(event: &mut Event, hidden: bool) -> &'static str {
     match event {
         Event::ConnectionRequest { verification_code: None, .. } => "; ask them for the code",
         Event::ConnectionRequest { verification_code, .. } if hidden => {
@@ -258,33 +253,8 @@ fn describe(event: &Event) -> String {
 pub(crate) async fn heartbeats(mailbox: Arc<dyn Mailbox>) {
     loop {
         if let Err(error) = unless_unregistered(mailbox.heartbeat().await) {
-            tracing::warn!(%error, "no heartbeat");
+            tracing::warn!(%error, "heartbeat failed");
         }
         tokio::time::sleep(HEARTBEAT).await;
-    }
-}
-
-/// Listens for Ctrl-C and SIGTERM from this moment on, not only once it is awaited.
-pub(crate) fn interruption() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) async fn interrupted() -> std::io::Result<()> {
-    interruption()?.await;
-    Ok(())
-}
-
-/// The same for servers, which also stop where signals cannot be received.
-pub(crate) async fn shutdown() {
-    if let Err(error) = interrupted().await {
-        tracing::error!(%error, "cannot listen for signals; stopping");
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
 use amb_bridge::{BridgeOptions, Conversations, TaskHandling, exec};
 
-use super::carry::{carry, mailbox, memory};
-use super::{BridgeArgs, LONGEST_TURN, state};
+use super::{BridgeArgs, MAX_TURN_SECONDS, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -42,7 +41,7 @@ pub(super) struct AcpArgs {
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
     /// How long a turn may take; then it is cancelled
-    #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]
     common: BridgeArgs,
@@ -79,20 +78,18 @@ impl AcpArgs {
         let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
         let mut environment = state::inherited(&self.environment)?;
         exec::check_command(&self.command, &environment).map_err(|error| Failure::usage(error.detail))?;
-        let mailbox = mailbox(office).await?;
-        let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
-        environment.extend(state::environment(office, mailbox.me())?);
+        let bridge = self.common.open(office).await?;
+        environment.extend(state::environment(office, bridge.mailbox.me())?);
         let runtime = Acp::new(AcpOptions {
             command: self.command,
             environment,
             directory: fs_err::canonicalize(&cwd)?,
             permissions: self.permissions,
             authenticate: self.auth,
-            records: Some(ledger.commands()),
-            memory: Some(ledger.conversations()),
+            records: Some(bridge.ledger.commands()),
+            memory: Some(bridge.ledger.conversations()),
             ..AcpOptions::default()
         });
-        carry(mailbox, Arc::new(runtime), ledger, options, &state, output).await
+        bridge.run(Arc::new(runtime), options, output).await
     }
 }

@@ -1,34 +1,40 @@
-//! What every bridge does: opens its mailbox and its ledger, and runs until it is stopped.
+//! The common part of all bridges: opens the mailbox and the ledger, and runs until it is stopped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use amb_bridge::{Bridge as Bridged, BridgeOptions, Ledger, Runtime};
+use amb_bridge::{Bridge, BridgeOptions, Ledger, Runtime};
 use amb_core::{Backoff, Mailbox};
+use tokio::task::JoinSet;
 
-use super::state;
+use super::{BridgeArgs, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::signals::{interrupted, shutdown};
 use crate::verbs::init::ensure_registered;
-use crate::verbs::watch::{interrupted, shutdown};
 
-/// Opens the bridge's ledger; returns its path, too.
-pub(super) fn memory(
-    office: &OfficeArgs,
-    mailbox: &dyn Mailbox,
-    state: Option<&Path>,
-) -> Result<(PathBuf, Ledger), Failure> {
-    let root = match state {
-        Some(state) => state.to_owned(),
-        None => state::place(office, mailbox.me())?,
-    };
-    let ledger = Ledger::open(&root)?;
-    Ok((root, ledger))
+/// A bridge that is ready to run.
+pub(super) struct OpenBridge {
+    pub(super) mailbox: Arc<dyn Mailbox>,
+    pub(super) ledger: Ledger,
+    /// The directory of the ledger.
+    state: PathBuf,
+    _archiving: JoinSet<()>,
+}
+
+impl BridgeArgs {
+    /// Opens the mailbox and the ledger, and starts archiving.
+    pub(super) async fn open(&self, office: &OfficeArgs) -> Result<OpenBridge, Failure> {
+        let mailbox = open_mailbox(office).await?;
+        let _archiving = self.archiving.start(office)?;
+        let state = state::directory(office, mailbox.me(), self.state.as_deref())?;
+        Ok(OpenBridge { ledger: Ledger::open(&state)?, mailbox, state, _archiving })
+    }
 }
 
 /// Opens the mailbox, and waits for an office that is not up yet: a bridge may be started before its server.
-pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Failure> {
+async fn open_mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Failure> {
     let mut backoff = Backoff::default();
     loop {
         let opened = async {
@@ -40,7 +46,7 @@ pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Fai
         };
         match opened.await {
             Err(Failure::Office(error)) if error.is_passing() => {
-                tracing::warn!(%error, "the office cannot be used now; trying again");
+                tracing::warn!(%error, "the office is unavailable; retrying");
                 tokio::select! {
                     () = tokio::time::sleep(error.wait().unwrap_or_else(|| backoff.pause())) => {}
                     interrupted = interrupted() => {
@@ -54,19 +60,20 @@ pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Fai
     }
 }
 
-pub(super) async fn carry(
-    mailbox: Arc<dyn Mailbox>,
-    runtime: Arc<dyn Runtime>,
-    ledger: Ledger,
-    options: BridgeOptions,
-    state: &Path,
-    output: Output,
-) -> Result<(), Failure> {
-    let (me, at) = (mailbox.me().clone(), mailbox.describe());
-    output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
-    output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
-    // Printed once the runtime was found to take turns.
-    let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
-    let options = BridgeOptions { on_ready: Some(on_ready), ..options };
-    Ok(Bridged::new(mailbox, runtime, ledger, options).run(shutdown()).await?)
+impl OpenBridge {
+    /// Runs until it fails or the process is stopped.
+    pub(super) async fn run(
+        self,
+        runtime: Arc<dyn Runtime>,
+        options: BridgeOptions,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let (me, at) = (self.mailbox.me().clone(), self.mailbox.describe());
+        output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
+        output.note(format!("`amb bridge status` says how it is; its memory is in {}", self.state.display()));
+        // Called once the runtime has accepted a turn.
+        let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
+        let options = BridgeOptions { on_ready: Some(on_ready), ..options };
+        Ok(Bridge::new(self.mailbox, runtime, self.ledger, options).run(shutdown()).await?)
+    }
 }

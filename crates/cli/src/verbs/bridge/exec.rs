@@ -5,8 +5,7 @@ use std::sync::Arc;
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::{BridgeOptions, Runtime, TaskHandling};
 
-use super::carry::{carry, mailbox, memory};
-use super::{BridgeArgs, LONGEST_TURN, state};
+use super::{BridgeArgs, MAX_TURN_SECONDS, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -24,7 +23,7 @@ failure: the mail is tried again, and given up in the end. The command finds AMB
 AMB_SUBJECT, AMB_MESSAGE_ID, AMB_SESSION_ID, AMB_KIND, AMB_PRIORITY and AMB_TASK_ID in its
 environment. Of your own environment it gets PATH, HOME, USER, LOGNAME, SHELL, TERM, NO_COLOR, LANG,
 LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
-pub(super) struct Command {
+pub(super) struct ExecArgs {
     /// What the command gets on stdin: text, prompt (fenced, for models) or json
     #[arg(long, default_value = "text", value_parser = input)]
     input: Input,
@@ -32,7 +31,7 @@ pub(super) struct Command {
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
     /// How long the command may run; it is killed with all that it started
-    #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]
     common: BridgeArgs,
@@ -50,22 +49,20 @@ fn input(text: &str) -> Result<Input, String> {
     }
 }
 
-impl Command {
+impl ExecArgs {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let is_model = self.input == Input::Prompt;
         let options = BridgeOptions {
-            // A program that is no model would take such a turn for a message.
+            // Connection requests are for models; another program would take them for messages.
             requests: is_model.then(|| "requests".to_owned()),
             ..self.common.options(self.turn_timeout, if is_model { TaskHandling::Ask } else { TaskHandling::Accept })
         };
         let inherited = state::inherited(&self.environment)?;
-        let runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };
+        let mut runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };
         runtime.check().await.map_err(|error| Failure::usage(error.detail))?;
-        let mailbox = mailbox(office).await?;
-        let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
-        let mut runtime = Exec { records: Some(ledger.commands()), ..runtime };
-        runtime.environment.extend(state::environment(office, mailbox.me())?);
-        carry(mailbox, Arc::new(runtime), ledger, options, &state, output).await
+        let bridge = self.common.open(office).await?;
+        runtime.records = Some(bridge.ledger.commands());
+        runtime.environment.extend(state::environment(office, bridge.mailbox.me())?);
+        bridge.run(Arc::new(runtime), options, output).await
     }
 }

@@ -33,7 +33,7 @@ Examples:
 The unit runs `amb bridge run FILE`, and is started again when it fails. Keys are not in it: the
 variables that the file names under env are kept, with their present values and your PATH, in an
 environment file of their own that only you can read.")]
-pub(super) struct Install {
+pub(super) struct InstallArgs {
     /// The file that names the bridges
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -63,7 +63,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-impl Install {
+impl InstallArgs {
     pub(super) fn run(self, output: Output) -> Result<(), Failure> {
         let service = self.service()?;
         if self.remove {
@@ -72,14 +72,14 @@ impl Install {
         let entries = read(&self.file)?;
         let variables = environment::collect(&entries, &self.environment)?;
         let missing: Vec<&str> =
-            wanted(&entries).filter(|name| !variables.iter().any(|(known, _)| known == name)).collect();
+            needed_variables(&entries).filter(|name| !variables.iter().any(|(known, _)| known == name)).collect();
         if self.print {
             output.say(format!("# {}", service.place.display()))?;
             output.say(service.text())?;
             output.say(format!("# {} (mode 0600)", service.environment.display()))?;
             return Ok(output.say(environment::render(&variables, true).trim_end())?);
         }
-        // The environment first: the unit must never start without it.
+        // The environment first: the unit must not start without it.
         write(&service.environment, &environment::render(&variables, false), 0o600)?;
         write(&service.place, &service.text(), 0o644)?;
         if let Some(link) = service.link() {
@@ -106,9 +106,9 @@ impl Install {
             Some(chosen) => chosen.clone(),
             None => name(stem).map_err(|why| Failure::usage(format!("{stem:?}: {why}; choose one with --name")))?,
         };
-        let usual = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
+        let default = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
         let program = std::env::current_exe().context("where this program is")?;
-        let manager = self.manager.unwrap_or(usual);
+        let manager = self.manager.unwrap_or(default);
         let place = match manager {
             Manager::Systemd => home::config_home()?.join(format!("systemd/user/amb-bridge-{chosen}.service")),
             Manager::Launchd => home::user()?.join(format!("Library/LaunchAgents/agent-mailbox.bridge.{chosen}.plist")),
@@ -118,7 +118,8 @@ impl Install {
     }
 }
 
-fn wanted(entries: &[BridgeEntry]) -> impl Iterator<Item = &str> {
+/// The environment variables that the bridges need.
+fn needed_variables(entries: &[BridgeEntry]) -> impl Iterator<Item = &str> {
     entries.iter().flat_map(|entry| entry.variables.iter().map(String::as_str))
 }
 

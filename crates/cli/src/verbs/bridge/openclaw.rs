@@ -6,8 +6,7 @@ use std::sync::Arc;
 use amb_bridge::openclaw::{Gateway, GatewayRoute};
 use amb_bridge::{BridgeOptions, Conversations, TaskHandling};
 
-use super::carry::{carry, mailbox, memory};
-use super::{BridgeArgs, LONGEST_TURN};
+use super::{BridgeArgs, MAX_TURN_SECONDS};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::json;
@@ -41,7 +40,7 @@ pub(super) struct OpenClawArgs {
     #[arg(long)]
     session_per_peer: bool,
     /// How long a turn may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]
     common: BridgeArgs,
@@ -82,14 +81,12 @@ impl OpenClawArgs {
         };
         let options = BridgeOptions {
             conversations,
-            // Connection requests are for the person, who reads that session.
+            // Connection requests go to the session that the person reads.
             requests: Some(named.to_owned()),
             ..self.common.options(self.turn_timeout, TaskHandling::Ask)
         };
-        let mailbox = mailbox(office).await?;
-        let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
-        carry(mailbox, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
+        let bridge = self.common.open(office).await?;
+        bridge.run(Arc::new(gateway.route(self.route.0)), options, output).await
     }
 }
 

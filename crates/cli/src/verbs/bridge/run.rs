@@ -15,14 +15,14 @@ use self::file::{BridgeEntry, read};
 use super::state;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::verbs::watch::shutdown;
+use crate::signals::shutdown;
 
-/// The delays before a bridge that failed is restarted: 1, 2, 4 … 60 s.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The longest delay before a bridge that failed is restarted: 1, 2, 4 … 60 s.
+const MAX_DELAY: Duration = Duration::from_secs(60);
 /// After this uptime the next failure is followed by the shortest delay again.
-const STEADY: Duration = Duration::from_secs(60);
+const STABLE_UPTIME: Duration = Duration::from_secs(60);
 /// How long a bridge may take to release its claims. Less than systemd's own timeout.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -48,7 +48,7 @@ runs; everything else is a flag of that kind of bridge, or --dir, --server and -
   command = [\"tr\", \"a-z\", \"A-Z\"]
 
 Paths in it are meant from where the file is; ~ is your home.")]
-pub(super) struct Run {
+pub(super) struct RunArgs {
     /// The file that names the bridges
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -57,7 +57,7 @@ pub(super) struct Run {
     check: bool,
 }
 
-impl Run {
+impl RunArgs {
     pub(super) async fn run(self, output: Output) -> Result<(), Failure> {
         let entries = read(&self.file)?;
         if self.check {
@@ -76,7 +76,7 @@ impl Run {
         }
         while let Some(ended) = running.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a bridge is not looked after any more");
+                tracing::error!(%error, "the supervisor of a bridge crashed; the bridge is not restarted any more");
             }
         }
         Ok(())
@@ -88,17 +88,17 @@ async fn supervise(entry: BridgeEntry, mut stopped: watch::Receiver<bool>, outpu
     let mut failures = 0;
     while !*stopped.borrow() {
         let begun = Instant::now();
-        let failure = match once(&entry, &mut stopped, output).await {
+        let failure = match run_once(&entry, &mut stopped, output).await {
             Ok(()) => return,
             Err(failure) => failure,
         };
-        failures = if begun.elapsed() >= STEADY { 1 } else { failures + 1 };
-        let wait = Duration::from_secs(1 << (failures - 1).min(6)).min(LONGEST_WAIT);
-        let (name, sentence) = (&entry.name, failure.sentence());
+        failures = if begun.elapsed() >= STABLE_UPTIME { 1 } else { failures + 1 };
+        let wait = Duration::from_secs(1 << (failures - 1).min(6)).min(MAX_DELAY);
+        let (name, sentence) = (&entry.name, failure.detail());
         output.note(format!("{name}: failed ({failures} in a row) and is started again in {wait:?}: {sentence}"));
         // The ledger stays locked while the bridge is down, so that `amb bridge status` shows it.
-        let _held = note_down(&entry, &failure, wait).inspect_err(
-            |error| tracing::debug!(bridge = %entry.name, error = error.sentence(), "no status is written"),
+        let _lock = record_failure(&entry, &failure, wait).inspect_err(
+            |error| tracing::debug!(bridge = %entry.name, error = error.detail(), "the status cannot be written"),
         );
         tokio::select! {
             () = sleep(wait) => {}
@@ -113,7 +113,7 @@ async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
 }
 
 /// Runs a bridge once, until it fails or the process stops.
-async fn once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, output: Output) -> Result<(), Failure> {
+async fn run_once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, output: Output) -> Result<(), Failure> {
     let (action, office) = entry.parse()?;
     // A task of its own, so that a panic ends only this bridge.
     let mut bridge = tokio::spawn(async move { action.bridge(&office, output).await });
@@ -121,11 +121,11 @@ async fn once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, output: 
         ended = &mut bridge => ended,
         () = is_stopped(stopped) => {
             // The bridge has received the same signal.
-            match timeout(STOP_LIMIT, &mut bridge).await {
+            match timeout(STOP_TIMEOUT, &mut bridge).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     bridge.abort();
-                    tracing::warn!(bridge = %entry.name, "did not end in time; what it holds comes back when its leases end");
+                    tracing::warn!(bridge = %entry.name, "did not stop in time; its claims are released when their leases expire");
                     return Ok(());
                 }
             }
@@ -135,19 +135,15 @@ async fn once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, output: 
 }
 
 /// Records that a bridge has failed, and when it is restarted.
-fn note_down(entry: &BridgeEntry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
+fn record_failure(entry: &BridgeEntry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
     let (_, office) = entry.parse()?;
-    let me = office.speaker()?;
-    let place = match &entry.state {
-        Some(place) => place.clone(),
-        None => state::place(&office, &me)?,
-    };
-    let ledger = Ledger::open(&place)?;
+    let me = office.acting_agent()?;
+    let ledger = Ledger::open(&state::directory(&office, &me, entry.state.as_deref())?)?;
     let trouble = match failure {
         Failure::Office(error) if error.code() == Code::Unauthorized => Trouble::Unauthorized,
         _ => Trouble::Unreachable,
     };
-    let error = TurnError::new(trouble, failure.sentence());
+    let error = TurnError::new(trouble, failure.detail());
     let at = office.server.as_ref().map_or_else(|| "directory".to_owned(), ToString::to_string);
     let next_try = Timestamp::now().checked_add(wait).unwrap_or_else(|_| Timestamp::now());
     ledger.note_failed(&me, at, entry.shown(), &error, next_try)?;

@@ -1,4 +1,4 @@
-//! The directories of bridges' ledgers.
+//! The directories of bridges' ledgers, and the environment of their commands.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,34 @@ use crate::failure::Failure;
 use crate::{home, keys, profile};
 
 /// The UUID namespace in which offices are hashed into directory names; it must never change.
-const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
+const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
 
-/// The directory of all ledgers of this user.
-fn all() -> Result<PathBuf, Failure> {
+/// The directory of all of this user's ledgers.
+fn root() -> Result<PathBuf, Failure> {
     Ok(home::data_dir()?.join("bridge"))
 }
 
-/// The ledger of one agent's bridge at one office.
-pub(super) fn place(office: &OfficeArgs, me: &AgentName) -> Result<PathBuf, Failure> {
+/// The directory of the ledger of one agent's bridge at one office: the one that was named, else a default.
+pub(super) fn directory(office: &OfficeArgs, me: &AgentName, named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
     let name = match &office.server {
         Some(server) => server.to_string(),
         // The same directory by another path is the same office.
         None => fs_err::canonicalize(office.root()?)?.display().to_string(),
     };
-    let hash = uuid::Uuid::new_v5(&OFFICES, name.as_bytes());
-    Ok(all()?.join(hash.simple().to_string()).join(me.as_str()))
+    let hash = uuid::Uuid::new_v5(&NAMESPACE, name.as_bytes());
+    Ok(root()?.join(hash.simple().to_string()).join(me.as_str()))
 }
 
-/// The ledgers of this user's bridges: the one that was named, else all, or all of the acting agent.
+/// The directories of the ledgers of this user's bridges: the one that was named, else all, or all of the acting agent.
 pub(super) fn known(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(state) = state {
         return Ok(vec![state.to_owned()]);
     }
     let mut found = Vec::new();
-    for place in home::directories(&all()?)? {
+    for place in home::directories(&root()?)? {
         found.extend(home::directories(&place)?.into_iter().filter(|root| {
             let name = root.file_name().and_then(|name| name.to_str());
             office.me.as_ref().is_none_or(|me| name == Some(me.as_str()))
@@ -48,7 +51,7 @@ pub(super) fn known(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<Pat
 
 type Variable = (OsString, OsString);
 
-/// The variables that a command inherits: those of every command, and those asked for by name.
+/// The variables that a command inherits: those that every command gets, and those that `--env` names or sets.
 pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     let mut all: Vec<Variable> = std::env::vars_os().filter(|(name, _)| exec::is_inherited(name)).collect();
     for wanted in more {

@@ -15,8 +15,8 @@ use serde_json::json;
 use super::screen::{Screen, quoted};
 use crate::failure::Failure;
 
-/// Longer than any entry takes to arrive; after this the demonstration has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an entry may take to arrive; after this the demonstration has failed.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Actor {
     pub(super) mailbox: Client,
@@ -28,31 +28,24 @@ pub(super) struct Actor {
 
 impl Actor {
     /// Registers an agent, in a household where a token is given, and follows its log.
-    pub(super) async fn come(
+    pub(super) async fn register(
         server: &ServerUrl,
         screen: &mut Screen,
         name: &str,
         description: &str,
         household: Option<&str>,
     ) -> Result<Self, Failure> {
-        screen.act().await;
+        screen.step().await;
         let card = Card { description: description.into(), ..Card::default() };
-        let registered = amb_client::register(
-            server,
-            &AgentName::parse(name).map_err(OfficeError::from)?,
-            card,
-            None,
-            None,
-            household,
-        )
-        .await?;
+        let name = AgentName::parse(name).map_err(OfficeError::from)?;
+        let registered = amb_client::register(server, &name, card, None, None, household).await?;
         let mailbox = Client::open(server.clone(), registered.api_key).await?;
         // Makes its presence visible at once; its requests alone would within seconds.
         mailbox.heartbeat().await?;
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
         let log = Some(mailbox.follow(cursor.clone())?);
         let answer = json!({ "id": registered.id, "name": registered.name });
-        screen.answered(&registered.name, "register", &answer, &format!("registers: {description}"))?;
+        screen.done(&registered.name, "register", &answer, &format!("registers: {description}"))?;
         Ok(Self { mailbox, log, cursor })
     }
 
@@ -62,16 +55,16 @@ impl Actor {
 
     /// Sends; when this returns, the message is durable.
     pub(super) async fn send(&self, screen: &mut Screen, draft: Draft) -> Result<Sent, Failure> {
-        screen.act().await;
+        screen.step().await;
         let line = describe(&draft);
         let sent = self.mailbox.send(draft).await?;
-        screen.answered(self.name(), "send", &sent, &line)?;
+        screen.done(self.name(), "send", &sent, &line)?;
         Ok(sent)
     }
 
-    /// Sends what the office must refuse with this code.
+    /// Sends a message that the office must refuse with this code.
     pub(super) async fn send_refused(&self, screen: &mut Screen, draft: Draft, code: Code) -> Result<(), Failure> {
-        screen.act().await;
+        screen.step().await;
         let line = describe(&draft);
         match self.mailbox.send(draft).await {
             Err(error) if error.code() == code => screen.refused(self.name(), "send", &line, &error),
@@ -80,8 +73,8 @@ impl Actor {
         }
     }
 
-    /// Waits for an entry in the log, and shows those before it.
-    pub(super) async fn told(
+    /// Waits for an entry in the log, and shows it and those before it.
+    pub(super) async fn wait_for(
         &mut self,
         screen: &mut Screen,
         wanted: impl Fn(&Event) -> bool,
@@ -89,18 +82,18 @@ impl Actor {
         let name = self.name().clone();
         let log = self.log.as_mut().ok_or_else(|| anyhow!("{name} is away"))?;
         loop {
-            let next = tokio::time::timeout(PATIENCE, log.next()).await;
+            let next = tokio::time::timeout(TIMEOUT, log.next()).await;
             let entry: Entry = match next {
                 Ok(Some(entry)) => entry?,
                 Ok(None) => return Err(anyhow!("the office closed the log of {name}").into()),
-                Err(_) => return Err(anyhow!("{name} was not told within {} s", PATIENCE.as_secs()).into()),
+                Err(_) => return Err(anyhow!("{name} was not told within {} s", TIMEOUT.as_secs()).into()),
             };
             self.cursor = entry.cursor.clone();
             // Delivery receipts are recorded some time later, in no order with the rest.
             if matches!(&entry.event, Event::Receipt { receipt, .. } if receipt.state == ReceiptState::Delivered) {
                 continue;
             }
-            screen.told(&name, &entry)?;
+            screen.pushed(&name, &entry)?;
             if wanted(&entry.event) {
                 return Ok(entry.event);
             }
@@ -108,51 +101,56 @@ impl Actor {
     }
 
     /// Waits for a message.
-    pub(super) async fn receives(&mut self, screen: &mut Screen, id: &MessageId) -> Result<(), Failure> {
-        self.told(screen, |event| matches!(event, Event::NewMessage(mail) if mail.message_id == *id)).await?;
+    pub(super) async fn wait_for_message(&mut self, screen: &mut Screen, id: &MessageId) -> Result<(), Failure> {
+        self.wait_for(screen, |event| matches!(event, Event::NewMessage(mail) if mail.message_id == *id)).await?;
         Ok(())
     }
 
     /// Waits until the office says that a task is in this state.
-    pub(super) async fn hears_of(&mut self, screen: &mut Screen, id: &TaskId, state: TaskState) -> Result<(), Failure> {
+    pub(super) async fn wait_for_task(
+        &mut self,
+        screen: &mut Screen,
+        id: &TaskId,
+        state: TaskState,
+    ) -> Result<(), Failure> {
         let is_it = |event: &Event| match event {
             Event::NewMessage(mail) => mail.task.as_ref().is_some_and(|task| task.id == *id && task.state == state),
             _ => false,
         };
-        self.told(screen, is_it).await?;
+        self.wait_for(screen, is_it).await?;
         Ok(())
     }
 
-    /// Moves a task.
-    pub(super) async fn moves(
+    /// Changes the state of a task.
+    pub(super) async fn set_task_state(
         &self,
         screen: &mut Screen,
         id: &TaskId,
         state: TaskState,
         note: Option<&str>,
     ) -> Result<(), Failure> {
-        screen.act().await;
+        screen.step().await;
         let task = self.mailbox.set_task_state(id, state, note.map(str::to_owned)).await?;
         let note = note.map_or(String::new(), |note| format!(": {}", quoted(note)));
-        screen.answered(self.name(), "task", &task, &format!("task {}{note}", task.state))
+        screen.done(self.name(), "task", &task, &format!("task {}{note}", task.state))
     }
 
     /// Disconnects and marks the agent as offline.
     pub(super) async fn leave(&mut self, screen: &mut Screen) -> Result<(), Failure> {
-        screen.act().await;
+        screen.step().await;
         self.log = None;
         self.mailbox.leave().await?;
         let text = format!("goes away, at entry {} of its log", self.cursor);
-        screen.answered(self.name(), "leave", &json!({ "cursor": self.cursor }), &text)
+        screen.done(self.name(), "leave", &json!({ "cursor": self.cursor }), &text)
     }
 
     /// Connects again and continues from its cursor.
-    pub(super) async fn come_back(&mut self, screen: &mut Screen) -> Result<(), Failure> {
-        screen.act().await;
+    pub(super) async fn reconnect(&mut self, screen: &mut Screen) -> Result<(), Failure> {
+        screen.step().await;
         self.mailbox.heartbeat().await?;
         self.log = Some(self.mailbox.follow(self.cursor.clone())?);
         let text = format!("is back, and asks for what came after entry {}", self.cursor);
-        screen.answered(self.name(), "follow", &json!({ "since": self.cursor }), &text)
+        screen.done(self.name(), "follow", &json!({ "since": self.cursor }), &text)
     }
 
     /// A message as the office has it, with its remaining hops.

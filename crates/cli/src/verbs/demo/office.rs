@@ -21,8 +21,10 @@ pub(super) const PERSON: &str = "person";
 
 /// The network office as `amb serve` runs it, in this process, on a free port, with its mail in a temporary directory.
 pub(super) struct TemporaryOffice {
+    /// Where its messages are stored.
     directory: TempDir,
-    server: ServerUrl,
+    /// Where agents reach it.
+    pub(super) server: ServerUrl,
     household: HouseholdToken,
     store: Arc<dyn Store>,
     closing: oneshot::Sender<()>,
@@ -48,11 +50,6 @@ impl TemporaryOffice {
             let _ = closed.await;
         }));
         Ok(Self { directory, server, household, store, closing, serving })
-    }
-
-    /// Where agents reach it.
-    pub(super) fn server(&self) -> &ServerUrl {
-        &self.server
     }
 
     /// The token with which the agents of one owner register.

@@ -1,6 +1,5 @@
 //! The output of the demonstration: coloured lines for people, or JSON for programs.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, Entry, Event, Kind, OfficeError, ReceiptState};
@@ -10,7 +9,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output::{Output, visible, wrapped};
 
-/// Time to read before the next step.
+/// The time to read before the next step.
 const PAUSE: Duration = Duration::from_millis(800);
 /// Columns before the text of a line: an indent, a name, a mark.
 const INDENT: usize = 14;
@@ -27,21 +26,18 @@ const AGENTS: [&str; 3] = ["36", "35", "32"];
 pub(super) struct Screen {
     output: Output,
     fast: bool,
-    colour: bool,
     agents: Vec<AgentName>,
     chapters: usize,
     /// When the last step began.
-    acted: Instant,
+    step_at: Instant,
     deliveries: Vec<Duration>,
     refusals: usize,
 }
 
 impl Screen {
     pub(super) fn new(output: Output, fast: bool) -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let colour = wanted && std::io::stdout().is_terminal();
-        let acted = Instant::now();
-        Self { output, fast, colour, agents: vec![], chapters: 0, acted, deliveries: vec![], refusals: 0 }
+        let step_at = Instant::now();
+        Self { output, fast, agents: vec![], chapters: 0, step_at, deliveries: vec![], refusals: 0 }
     }
 
     pub(super) fn begin(&self, server: &str, place: &str, dashboard: Option<&str>) -> Result<(), Failure> {
@@ -50,37 +46,33 @@ impl Screen {
             if let Some(link) = dashboard {
                 line["dashboard"] = link.into();
             }
-            return Ok(self.output.line_of(&line)?);
+            return Ok(self.output.json_line(&line)?);
         }
-        self.output.say(self.paint(BOLD, "Agent Mailbox: three agents in an office of their own"))?;
+        self.output.say(self.output.style(BOLD, "Agent Mailbox: three agents in an office of their own"))?;
         self.output.say(format!("{server}, with its mail in {place}"))?;
         if let Some(link) = dashboard {
             self.output.say(format!("in a browser: {link}"))?;
         }
-        self.output.say("→ what an agent did, ← what the office pushed to it, ✗ what the office refused")?;
-        Ok(())
+        Ok(self.output.say("→ what an agent did, ← what the office pushed to it, ✗ what the office refused")?)
     }
 
     /// Begins a new part of the demonstration.
     pub(super) async fn chapter(&mut self, title: &str) -> Result<(), Failure> {
         self.pause().await;
         self.chapters += 1;
-        if self.output.json {
-            let line = json!({ "type": "chapter", "number": self.chapters, "title": title });
-            return Ok(self.output.line_of(&line)?);
-        }
-        self.output.say(format!("\n{}", self.paint(BOLD, &format!("{}  {title}", self.chapters))))?;
-        Ok(())
+        let document = json!({ "type": "chapter", "number": self.chapters, "title": title });
+        let heading = || self.output.style(BOLD, &format!("{}  {title}", self.chapters));
+        self.output.stream(&document, || format!("\n{}", heading()))
     }
 
-    /// Before an agent does something: pauses for reading, and starts the measurement of the delivery.
-    pub(super) async fn act(&mut self) {
+    /// Begins a step of an agent: pauses for the reader, and starts to measure how long the delivery takes.
+    pub(super) async fn step(&mut self) {
         self.pause().await;
-        self.acted = Instant::now();
+        self.step_at = Instant::now();
     }
 
-    /// Shows what the office returned to an agent.
-    pub(super) fn answered(
+    /// Shows what an agent did; as JSON, what the office returned.
+    pub(super) fn done(
         &mut self,
         agent: &AgentName,
         verb: &str,
@@ -89,7 +81,7 @@ impl Screen {
     ) -> Result<(), Failure> {
         if self.output.json {
             let line = json!({ "type": "answer", "agent": agent, "verb": verb, "answer": answer });
-            return Ok(self.output.line_of(&line)?);
+            return Ok(self.output.json_line(&line)?);
         }
         self.line(agent, "→", text, "")
     }
@@ -106,19 +98,19 @@ impl Screen {
         if self.output.json {
             let (code, detail) = (error.code().as_str(), error.detail());
             let line = json!({ "type": "refused", "agent": agent, "verb": verb, "code": code, "detail": detail });
-            return Ok(self.output.line_of(&line)?);
+            return Ok(self.output.json_line(&line)?);
         }
         self.line(agent, "→", text, "")?;
-        let mark = self.paint(RED, "✗");
+        let mark = self.output.style(RED, "✗");
         self.line(agent, &mark, error.detail(), "")
     }
 
-    /// Shows a log entry of an agent.
-    pub(super) fn told(&mut self, agent: &AgentName, entry: &Entry) -> Result<(), Failure> {
-        let took = self.acted.elapsed();
+    /// Shows an entry that the office pushed to an agent.
+    pub(super) fn pushed(&mut self, agent: &AgentName, entry: &Entry) -> Result<(), Failure> {
+        let took = self.step_at.elapsed();
         self.deliveries.push(took);
         if self.output.json {
-            return Ok(self.output.line_of(&json!({ "type": "event", "agent": agent, "event": entry }))?);
+            return Ok(self.output.json_line(&json!({ "type": "event", "agent": agent, "event": entry }))?);
         }
         self.line(agent, "←", &describe(&entry.event), &format!("  {} ms", took.as_millis()))
     }
@@ -129,20 +121,18 @@ impl Screen {
         let mut sorted = self.deliveries.clone();
         sorted.sort_unstable();
         let median = sorted.get(entries / 2).copied().unwrap_or_default();
-        if self.output.json {
-            let line = json!({
-                "type": "end", "events": entries, "refused": refusals, "median_ms": median.as_secs_f64() * 1e3,
-            });
-            return Ok(self.output.line_of(&line)?);
-        }
-        self.output.say(format!(
-            "\n{}\nThe office pushed {entries} entries, half of them within {} ms of what caused them, and\n\
-             refused {refusals} messages. It is closed now, and its mail is gone.\n\
-             An office of your own: amb up",
-            self.paint(BOLD, "The end"),
-            median.as_millis(),
-        ))?;
-        Ok(())
+        let document = json!({
+            "type": "end", "events": entries, "refused": refusals, "median_ms": median.as_secs_f64() * 1e3,
+        });
+        self.output.stream(&document, || {
+            format!(
+                "\n{}\nThe office pushed {entries} entries, half of them within {} ms of what caused them, and\n\
+                 refused {refusals} messages. It is closed now, and its mail is gone.\n\
+                 An office of your own: amb up",
+                self.output.style(BOLD, "The end"),
+                median.as_millis(),
+            )
+        })
     }
 
     async fn pause(&self) {
@@ -156,16 +146,11 @@ impl Screen {
             self.agents.push(agent.clone());
             self.agents.len() - 1
         });
-        let name = self.paint(AGENTS[place % AGENTS.len()], &format!("{agent:<9}"));
+        let name = self.output.style(AGENTS[place % AGENTS.len()], &format!("{agent:<9}"));
         let aside_width = if aside.is_empty() { 0 } else { ASIDE };
         let text = wrapped(text, WIDTH - INDENT - aside_width, INDENT);
-        let aside = if aside.is_empty() { String::new() } else { self.paint(DIM, aside) };
-        self.output.say(format!("   {name}{mark} {text}{aside}"))?;
-        Ok(())
-    }
-
-    fn paint(&self, colour: &str, text: &str) -> String {
-        if self.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+        let aside = if aside.is_empty() { String::new() } else { self.output.style(DIM, aside) };
+        Ok(self.output.say(format!("   {name}{mark} {text}{aside}"))?)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::verbs::wake::{failures, reach};
 /// The default name of the mailbox in a client's configuration.
 const NAME: &str = "mailbox";
 
-pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
+pub(super) async fn check(office: &OfficeArgs) -> Vec<CheckResult> {
     let Ok(places) = places() else { return Vec::new() };
     let mut checks = Vec::new();
     for client in InitClient::value_variants() {
@@ -24,7 +24,7 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
             let Ok((path, format)) = client.config_file(scope, &places) else { continue };
             let Ok(text) = fs_err::read_to_string(&path) else { continue };
             match server_at(format, &text, &client.path(NAME)) {
-                Ok(Some(command)) => checks.push(started(&name, &path, &command)),
+                Ok(Some(command)) => checks.push(check_command(&name, &path, &command)),
                 Ok(None) => {}
                 Err(error) => checks.push(CheckResult::problem(
                     "client",
@@ -55,18 +55,15 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<CheckResult> {
 }
 
 /// Whether the program that the client starts exists.
-fn started(client: &str, path: &Path, command: &str) -> CheckResult {
-    let is_address = command.contains("://");
-    let found = match command.contains('/') {
-        true => is_address || Path::new(command).is_file(),
-        false => is_on_path(command),
-    };
-    match found {
-        true => CheckResult::ok("client", format!("{client}: {} starts {command}", path.display())),
-        false => CheckResult::problem(
-            "client",
-            format!("{client}: {} starts {command}, which is not there", path.display()),
-            format!("`amb init {client}` writes it anew with where amb is now"),
-        ),
+fn check_command(client: &str, path: &Path, command: &str) -> CheckResult {
+    let is_path = command.contains('/');
+    let is_found = if is_path { command.contains("://") || Path::new(command).is_file() } else { is_on_path(command) };
+    if is_found {
+        return CheckResult::ok("client", format!("{client}: {} starts {command}", path.display()));
     }
+    CheckResult::problem(
+        "client",
+        format!("{client}: {} starts {command}, which is not there", path.display()),
+        format!("`amb init {client}` writes it anew with where amb is now"),
+    )
 }

@@ -8,12 +8,12 @@ use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::database::bytes;
 use crate::{home, local};
 
-/// With less free space than this, messages are refused soon.
-const LITTLE: u64 = 100_000_000;
-/// With less than this, a note is due.
-const SOME: u64 = 1_000_000_000;
+/// With less free space than this, in bytes, messages are refused soon.
+const PROBLEM_BELOW: u64 = 100_000_000;
+/// Less than this is worth a note.
+const NOTE_BELOW: u64 = 1_000_000_000;
 
-pub(super) fn look(office: &OfficeArgs) -> Vec<CheckResult> {
+pub(super) fn check(office: &OfficeArgs) -> Vec<CheckResult> {
     let mut checks = Vec::new();
     if office.origin == OfficeOrigin::Local
         && let Some(record) = local::running()
@@ -21,29 +21,30 @@ pub(super) fn look(office: &OfficeArgs) -> Vec<CheckResult> {
         checks.extend(disk(Path::new(&record.store)));
     }
     if let Ok(directory) = home::config_dir() {
-        checks.extend(["keys.json", "household.json"].iter().filter_map(|name| secret(&directory.join(name))));
+        checks
+            .extend(["keys.json", "household.json"].iter().filter_map(|name| check_permissions(&directory.join(name))));
     }
     checks
 }
 
 fn disk(path: &Path) -> Option<CheckResult> {
     let room = rustix::fs::statvfs(path).ok()?;
-    Some(judge(path, room.f_bavail.saturating_mul(room.f_frsize)))
+    Some(check_space(path, room.f_bavail.saturating_mul(room.f_frsize)))
 }
 
-fn judge(path: &Path, free: u64) -> CheckResult {
+fn check_space(path: &Path, free: u64) -> CheckResult {
     let detail = format!("{} free where {} is", bytes(free), path.display());
     let remedy =
         "make room, or move the office (`amb backup`, `amb move`); `amb serve --keep-read-mail DAYS` keeps it small";
     match free {
-        0..LITTLE => CheckResult::problem("disk", detail, remedy),
-        LITTLE..SOME => CheckResult::note("disk", detail, remedy),
+        0..PROBLEM_BELOW => CheckResult::problem("disk", detail, remedy),
+        PROBLEM_BELOW..NOTE_BELOW => CheckResult::note("disk", detail, remedy),
         _ => CheckResult::ok("disk", detail),
     }
 }
 
 /// A problem where others can read a file with secrets.
-fn secret(path: &Path) -> Option<CheckResult> {
+fn check_permissions(path: &Path) -> Option<CheckResult> {
     let mode = fs_err::metadata(path).ok()?.permissions().mode();
     Some(match mode & 0o077 {
         0 => CheckResult::ok("keys", format!("{} is yours alone", path.display())),
@@ -60,20 +61,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_is_a_problem_and_some_is_a_note() {
-        let state = |free| judge(Path::new("/m"), free).state;
+    fn little_free_space_is_a_problem_and_some_is_a_note() {
+        let state = |free| check_space(Path::new("/m"), free).state;
         assert_eq!((state(10), state(500_000_000), state(5_000_000_000)), ("problem", "note", "ok"));
     }
 
     #[test]
-    fn keys_that_others_can_read_are_told() {
+    fn keys_that_others_can_read_are_a_problem() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.json");
-        assert!(secret(&path).is_none());
+        assert!(check_permissions(&path).is_none());
         fs_err::write(&path, "{}").unwrap();
         fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(secret(&path).unwrap().is_problem());
+        assert!(check_permissions(&path).unwrap().is_problem());
         fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!secret(&path).unwrap().is_problem());
+        assert!(!check_permissions(&path).unwrap().is_problem());
     }
 }

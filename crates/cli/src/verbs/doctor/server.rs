@@ -8,10 +8,11 @@ use super::CheckResult;
 use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 
-/// The largest difference between clocks before deadlines and presence look wrong. A response tells the time to the second.
-const SKEW: SignedDuration = SignedDuration::from_secs(5);
+/// The largest difference between clocks at which deadlines and presence still look right. A response has the time to
+/// the second.
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<CheckResult>, Failure> {
+pub(super) async fn check(office: &OfficeArgs) -> Result<Vec<CheckResult>, Failure> {
     let Some(server) = &office.server else {
         let remedy = "`amb up` starts one on this machine";
         return Ok(match super::has_directory() {
@@ -45,37 +46,36 @@ fn is_up(server: &ServerUrl, health: &ServerHealth) -> CheckResult {
         );
     }
     let (mine, version) = (env!("CARGO_PKG_VERSION"), health.version.as_deref().unwrap_or("?"));
-    match version == mine {
-        true => CheckResult::ok("office", format!("{server} is up, version {version}, {} ms", health.took.as_millis())),
-        false => CheckResult::note(
-            "office",
-            format!("{server} runs version {version}, and this is {mine}"),
-            "start the office anew with this version, or install the same one on both sides",
-        ),
+    if version == mine {
+        let detail = format!("{server} is up, version {version}, {} ms", health.took.as_millis());
+        return CheckResult::ok("office", detail);
     }
+    CheckResult::note(
+        "office",
+        format!("{server} runs version {version}, and this is {mine}"),
+        "start the office anew with this version, or install the same one on both sides",
+    )
 }
 
 fn clock(there: Timestamp, here: Timestamp, took: std::time::Duration) -> CheckResult {
     let apart = here.duration_since(there);
-    let within = SKEW.saturating_add(SignedDuration::try_from(took).unwrap_or_default());
-    match apart.abs() <= within {
-        true => CheckResult::ok("clock", "this machine and the office have the same time"),
-        false => {
-            let which = if apart.is_positive() { "ahead of" } else { "behind" };
-            CheckResult::problem(
-                "clock",
-                format!("this machine is {} s {which} the office", apart.abs().as_secs()),
-                "let both clocks follow NTP (`timedatectl set-ntp true`); deadlines and presence depend on them",
-            )
-        }
+    let within = MAX_SKEW.saturating_add(SignedDuration::try_from(took).unwrap_or_default());
+    if apart.abs() <= within {
+        return CheckResult::ok("clock", "this machine and the office have the same time");
     }
+    let which = if apart.is_positive() { "ahead of" } else { "behind" };
+    CheckResult::problem(
+        "clock",
+        format!("this machine is {} s {which} the office", apart.abs().as_secs()),
+        "let both clocks follow NTP (`timedatectl set-ntp true`); deadlines and presence depend on them",
+    )
 }
 
 async fn key(office: &OfficeArgs, server: &ServerUrl) -> CheckResult {
-    let key = match office.key_of_speaker(server).await {
+    let key = match office.acting_key(server).await {
         Ok(key) => key,
         Err(error) => {
-            return CheckResult::note("key", error.sentence(), "`amb register NAME` makes an agent and its key");
+            return CheckResult::note("key", error.detail(), "`amb register NAME` makes an agent and its key");
         }
     };
     match Client::open(server.clone(), key).await {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_that_differ_by_more_than_seconds_are_told() {
+    fn clocks_that_differ_by_more_than_seconds_are_a_problem() {
         let here: Timestamp = "2026-11-18T12:00:00Z".parse().unwrap();
         let there = |seconds: i64| here.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
         assert!(!clock(there(2), here, Default::default()).is_problem());

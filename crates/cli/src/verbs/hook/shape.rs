@@ -35,8 +35,8 @@ pub(super) enum HookEvent {
     Stop,
 }
 
-/// Whether this stop follows from what a hook said at the last one.
-pub(super) fn is_again(input: &Value) -> bool {
+/// Whether the client is stopping again after a hook made it go on at the last stop.
+pub(super) fn is_repeated_stop(input: &Value) -> bool {
     let active = |name: &str| input[name].as_bool() == Some(true);
     active("stop_hook_active")
         || active("stopHookActive")
@@ -44,19 +44,7 @@ pub(super) fn is_again(input: &Value) -> bool {
 }
 
 impl HookClient {
-    /// The name under which `amb mcp` knows it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            HookClient::Claude => "claude",
-            HookClient::Codex => "codex",
-            HookClient::Gemini => "gemini",
-            HookClient::Cursor => "cursor",
-            HookClient::Copilot => "copilot",
-            HookClient::Qwen => "qwen",
-        }
-    }
-
-    /// The client's id of the session; where it gives none, all of its sessions are one.
+    /// Whose hook it is's id of the session; where it gives none, all of its sessions are one.
     pub(super) fn session(self, input: &Value) -> String {
         let variable = match self {
             HookClient::Claude => Some("CLAUDE_CODE_SESSION_ID"),
@@ -64,14 +52,14 @@ impl HookClient {
             HookClient::Qwen => Some("QWEN_CODE_SESSION_ID"),
             _ => None,
         };
-        let variable = variable.and_then(|name| std::env::var(name).ok()).filter(|value| !value.is_empty());
+        let variable = variable.and_then(crate::profile::variable);
         let names = ["session_id", "sessionId", "conversation_id"];
-        let said = || names.iter().find_map(|name| input[name].as_str()).map(str::to_owned);
-        variable.or_else(said).unwrap_or_else(|| "unknown".into())
+        let given = || names.iter().find_map(|name| input[name].as_str()).map(str::to_owned);
+        variable.or_else(given).unwrap_or_else(|| "unknown".into())
     }
 
     /// Whether the client passes a hook's output to the model at this event.
-    pub(super) fn is_heard(self, event: HookEvent) -> bool {
+    pub(super) fn passes_on(self, event: HookEvent) -> bool {
         !matches!((self, event), (HookClient::Copilot | HookClient::Cursor, HookEvent::Prompt))
     }
 
@@ -81,13 +69,8 @@ impl HookClient {
         let aside = format!("{facts} Call mailbox_check when your present step is done.");
         let ending = format!("{facts} Call mailbox_check, handle it, then stop.");
         match (self, event) {
-            (
-                HookClient::Claude | HookClient::Codex | HookClient::Gemini | HookClient::Copilot | HookClient::Qwen,
-                HookEvent::Stop,
-            ) => {
-                json!({"decision": "block", "reason": ending})
-            }
             (HookClient::Cursor, HookEvent::Stop) => json!({"followup_message": ending}),
+            (_, HookEvent::Stop) => json!({"decision": "block", "reason": ending}),
             (HookClient::Cursor, _) => json!({"additional_context": aside}),
             (HookClient::Copilot, _) => json!({"additionalContext": aside}),
             (HookClient::Claude | HookClient::Codex | HookClient::Gemini | HookClient::Qwen, _) => {
@@ -97,16 +80,16 @@ impl HookClient {
         }
     }
 
-    /// The client's own name of the event: the one in the input, where several of its events are one of ours.
+    /// Whose hook it is's own name of the event: the one in the input, where several of its events are one of ours.
     fn event_name(self, event: HookEvent, input: &Value) -> &'static str {
-        let said = input["hook_event_name"].as_str().unwrap_or_default();
+        let given = input["hook_event_name"].as_str().unwrap_or_default();
         match (self, event) {
             (HookClient::Gemini, HookEvent::Prompt) => "BeforeAgent",
             (HookClient::Gemini, HookEvent::PostTool) => "AfterTool",
             (_, HookEvent::SessionStart) => "SessionStart",
             (_, HookEvent::Prompt) => "UserPromptSubmit",
-            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if said == "PostToolBatch" => "PostToolBatch",
-            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if said == "PreToolUse" => "PreToolUse",
+            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if given == "PostToolBatch" => "PostToolBatch",
+            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if given == "PreToolUse" => "PreToolUse",
             (_, HookEvent::PostTool) => "PostToolUse",
             (_, HookEvent::Stop) => "Stop",
         }

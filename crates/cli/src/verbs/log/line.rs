@@ -11,10 +11,10 @@ use crate::output::{Output, ago, preview, visible};
 use crate::table::Tone;
 
 /// The columns of the time: `59 min ago`.
-const TIME: usize = 10;
-/// The characters of a subject, and the fewest of it or of the text that are shown in a narrow terminal.
-const SUBJECT: usize = 30;
-const LEAST: usize = 8;
+const TIME_WIDTH: usize = 10;
+/// The most columns of a subject, and the fewest of it or of the text that are shown in a narrow terminal.
+const MAX_SUBJECT: usize = 30;
+const MIN_TEXT: usize = 8;
 
 /// An event, and in whose mailbox it is.
 #[derive(Debug)]
@@ -22,12 +22,13 @@ pub(super) struct MailboxEvent {
     /// In whose mailbox.
     pub(super) agent: AgentName,
     pub(super) event: Event,
-    /// When, or for an entry without a time the newest time before it in that mailbox: what lines are ordered by.
+    /// The time by which lines are ordered: the event's own, or the newest one before it in that mailbox.
     pub(super) after: Option<Timestamp>,
 }
 
 impl MailboxEvent {
-    /// For programs: the event, with the mailbox's agent as `member`, and as `agent` too where the event has none of its own.
+    /// For programs: the event, with the mailbox's agent as `member`, and as `agent` too where the event has none of
+    /// its own.
     pub(super) fn document(&self) -> serde_json::Result<Value> {
         let mut document = serde_json::to_value(&self.event)?;
         if let Value::Object(fields) = &mut document {
@@ -63,7 +64,7 @@ impl MailboxEvent {
         }
     }
 
-    /// When, where that is known.
+    /// The time of the event, where it has one.
     pub(super) fn at(&self) -> Option<Timestamp> {
         match &self.event {
             Event::NewMessage(mail) => Some(mail.created_at),
@@ -78,7 +79,7 @@ impl MailboxEvent {
     /// One line of this width: when, who, what.
     pub(super) fn text(&self, output: Output, width: usize) -> String {
         let when = self.at().map_or_else(String::new, ago);
-        let room = width.saturating_sub(TIME + 2);
+        let room = width.saturating_sub(TIME_WIDTH + 2);
         let what = match &self.event {
             Event::NewMessage(mail) => self.mail(mail, output, room),
             Event::ConnectionRequest { .. } => format!("{} asks {} for a connection", self.other(), self.agent),
@@ -115,7 +116,7 @@ impl MailboxEvent {
             Event::SteppedIn(acted) => visible(&acted.to_string()),
             Event::Unknown => String::new(),
         };
-        format!("{}  {what}", output.paint(Tone::Quiet, &format!("{when:>TIME$}")))
+        format!("{}  {what}", output.paint(Tone::Quiet, &format!("{when:>TIME_WIDTH$}")))
     }
 
     fn mail(&self, mail: &NewMessage, output: Output, room: usize) -> String {
@@ -136,10 +137,10 @@ impl MailboxEvent {
         let said = if Some(mail.content.as_str()) == state { "" } else { &mail.content };
         let subject = match (mail.subject.as_str(), said) {
             (NO_SUBJECT, _) => String::new(),
-            (subject, "") => visible(&preview(subject, left.clamp(LEAST, SUBJECT))),
-            (subject, _) => format!("{}: ", visible(&preview(subject, (left / 2).clamp(LEAST, SUBJECT)))),
+            (subject, "") => visible(&preview(subject, left.clamp(MIN_TEXT, MAX_SUBJECT))),
+            (subject, _) => format!("{}: ", visible(&preview(subject, (left / 2).clamp(MIN_TEXT, MAX_SUBJECT)))),
         };
-        let said = visible(&preview(said, left.saturating_sub(subject.width() + 1).max(LEAST)));
+        let said = visible(&preview(said, left.saturating_sub(subject.width() + 1).max(MIN_TEXT)));
         let name = |name: &AgentName| output.paint(Tone::Strong, name.as_str());
         let kind = if kind.is_empty() { String::new() } else { format!("  {}", output.paint(tone, &kind)) };
         format!("{}{person} → {}{kind}  {subject}{said}", name(&mail.from_agent), name(&self.agent))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::mailbox::{Outgoing, Result};
 use amb_core::{AgentName, Backoff, OfficeError};
-use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
+use amb_live::{AllowedDelegates, Goal, NatsOptions, PeerContext, SendToPeer};
 use amb_mcp::{LazyMailbox, Mailed, PeerDelivery, PeerListing, Words};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -13,11 +13,13 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-/// The timeout of leaving. Without it the goal is listed until its presence expires.
-const GOODBYE: Duration = Duration::from_secs(2);
+use crate::nats::unreachable;
 
-/// Joins once both NATS and the office can be reached, and retries until then: the office tells who the agent is, so that no live
-/// message is sent under a name that is only claimed.
+/// The timeout of leaving. A goal that does not leave is listed until its presence expires.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Joins once both NATS and the office can be reached, and retries until then. The office says who the agent is, so
+/// that no live message is sent under a name that nobody has verified.
 pub(super) struct Live {
     mailbox: LazyMailbox,
     nats: NatsOptions,
@@ -29,7 +31,7 @@ pub(super) struct Live {
 struct Joined {
     context: PeerContext,
     goal: Mutex<Option<Goal>>,
-    hearing: AbortHandle,
+    receiver: AbortHandle,
 }
 
 impl Live {
@@ -41,7 +43,7 @@ impl Live {
             let mut backoff = Backoff::default();
             while let Err(error) = joining.joined().await {
                 let pause = backoff.pause();
-                tracing::warn!(%error, retry_in = ?pause, "not live yet");
+                tracing::warn!(%error, retry_in = ?pause, "cannot join the live peers yet; retrying");
                 tokio::time::sleep(pause).await;
             }
         });
@@ -52,19 +54,19 @@ impl Live {
         self.joined
             .get_or_try_init(|| async {
                 let office = self.mailbox.office().await?;
-                let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(out_of_reach)?;
+                let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(unreachable)?;
                 // The card in the office describes the agent; the goal needs no description of its own.
-                let goal = peers.join(office.me().clone(), "").await.map_err(out_of_reach)?;
+                let goal = peers.join(office.me().clone(), "").await.map_err(unreachable)?;
                 let mut context = peers.context(&goal);
                 context.allowed_delegates = self.delegates.clone();
                 let (inbox, words) = (Arc::clone(goal.inbox()), Arc::clone(&self.words));
-                let hearing = tokio::spawn(async move {
+                let receiver = tokio::spawn(async move {
                     loop {
                         inbox.arrived().await;
                         inbox.drain().into_iter().for_each(|word| words.say(word));
                     }
                 });
-                Ok(Joined { context, goal: Mutex::new(Some(goal)), hearing: hearing.abort_handle() })
+                Ok(Joined { context, goal: Mutex::new(Some(goal)), receiver: receiver.abort_handle() })
             })
             .await
     }
@@ -72,13 +74,13 @@ impl Live {
     /// Removes the goal's presence, so that nobody writes to it any more.
     pub(super) async fn leave(&self) {
         let Some(joined) = self.joined.get() else { return };
-        joined.hearing.abort();
+        joined.receiver.abort();
         let goal = joined.goal.lock().take();
         let Some(goal) = goal else { return };
-        match tokio::time::timeout(GOODBYE, goal.leave()).await {
+        match tokio::time::timeout(LEAVE_TIMEOUT, goal.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "no goodbye"),
-            Err(_) => tracing::debug!("no goodbye: NATS does not answer"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot remove the presence"),
+            Err(_) => tracing::debug!("cannot remove the presence: timeout"),
         }
     }
 }
@@ -133,8 +135,4 @@ impl amb_mcp::PeerNetwork for Live {
     fn words(&self) -> &Arc<Words> {
         &self.words
     }
-}
-
-fn out_of_reach(error: BrokerError) -> OfficeError {
-    crate::nats::unreachable(error)
 }

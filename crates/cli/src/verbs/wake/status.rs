@@ -23,20 +23,20 @@ struct SessionReport {
 
 /// The document of `amb wake status --json`.
 #[derive(Serialize)]
-struct Document {
+struct StatusDocument {
     sessions: Vec<SessionReport>,
-    leases: Vec<LeaseShown>,
+    leases: Vec<LeaseReport>,
 }
 
 #[derive(Serialize)]
-struct LeaseShown {
+struct LeaseReport {
     agent: String,
     #[serde(flatten)]
     lease: Lease,
 }
 
 pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-    let mut document = Document { sessions: Vec::new(), leases: Vec::new() };
+    let mut document = StatusDocument { sessions: Vec::new(), leases: Vec::new() };
     for (agent, place) in mailboxes(office)? {
         let lease = place.lease()?;
         for ledger in place.ledgers()? {
@@ -51,15 +51,9 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
             let state = state.as_str();
             document.sessions.push(SessionReport { agent: agent.clone(), state, holds_lease, hint, ledger });
         }
-        document.leases.extend(lease.map(|lease| LeaseShown { agent, lease }));
+        document.leases.extend(lease.map(|lease| LeaseReport { agent, lease }));
     }
-    if output.json {
-        return Ok(output.document(&document)?);
-    }
-    if document.sessions.is_empty() {
-        output.note("no client was woken yet; `amb wake test` in a shell of the client tries it");
-        return Ok(());
-    }
+    let empty = "no client was woken yet; `amb wake test` in a shell of the client tries it";
     let head = ["AGENT", "CLIENT", "SESSION", "STATE", "LEASE", "RINGS", "LAST", "DOOR", "WAITING"];
     let rows = document.sessions.iter().map(|shown| {
         let ledger = &shown.ledger;
@@ -75,7 +69,7 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
             ledger.rung_for.len().to_string(),
         ]
     });
-    output.table(&head, rows)?;
+    output.list(&document, empty, &head, rows)?;
     for shown in &document.sessions {
         if let Some(failed) = &shown.ledger.failed {
             output.note(format!("{}: {}: {}", shown.agent, ago(failed.at), preview(&failed.detail, 300)));
@@ -102,7 +96,7 @@ pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> 
     failures
 }
 
-/// How it stands.
+/// The state of a session; ended where its process is gone.
 fn state(ledger: &RingLedger) -> WakeState {
     match ledger.process.is_some_and(|process| process.is_alive()) {
         true => ledger.state(Timestamp::now()),
@@ -128,7 +122,7 @@ fn advice(ledger: &RingLedger) -> &'static str {
 /// The mailboxes whose clients were rung: of the acting agent, or all.
 pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, WakeDirectory)>, Failure> {
     let mut found = Vec::new();
-    for root in home::directories(&waking::all()?)? {
+    for root in home::directories(&waking::root()?)? {
         for path in home::directories(&root)? {
             let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
             if office.me.as_ref().is_none_or(|me| me.as_str() == name) {

@@ -2,6 +2,7 @@
 
 use amb_core::OfficeError;
 use amb_wake::{ClaudeInbox, ClaudeSession, CodexQueue, Door, PREFIX, RingLedger, Rung, claude_sessions};
+use clap::ValueEnum;
 use serde_json::json;
 
 use super::WakeClient;
@@ -11,19 +12,16 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::waking;
 
-/// The text for the client: nothing that it could take for work.
+/// The text for the client, which it cannot take for work.
 const LINE: &str = "this is a test of the wake-up, no mail. Answer \"awake\" and stop.";
 
 pub(super) async fn run(office: &OfficeArgs, client: Option<WakeClient>, output: Output) -> Result<(), Failure> {
     let sessions = sessions(office)?;
-    let client = client.or_else(|| here(&sessions)).ok_or_else(|| {
-        none(
-            "no client was found: run this in a shell of Claude Code, Codex or Qwen Code, or name it with --client"
-                .into(),
-        )
-    })?;
+    let unknown =
+        "no client was found: run this in a shell of Claude Code, Codex or Qwen Code, or name it with --client";
+    let client = client.or_else(|| detect_client(&sessions)).ok_or_else(|| Failure::not_found(unknown))?;
     if let Some(why) = no_door(client) {
-        return Err(none(why));
+        return Err(Failure::not_found(why));
     }
     let door = match client {
         WakeClient::Claude => claude(&sessions)?,
@@ -34,17 +32,15 @@ pub(super) async fn run(office: &OfficeArgs, client: Option<WakeClient>, output:
     let Rung { door: way, receipt } = door.ring(&format!("{PREFIX}{LINE}"), false).await.map_err(|trouble| {
         Failure::Office(OfficeError::unavailable(format!("{}; {}", trouble.detail, door.advice())))
     })?;
-    if output.json {
-        let document = json!({"client": session.client, "session": session.session, "door": way, "receipt": receipt});
-        return Ok(output.document(&document)?);
-    }
+    let document = json!({"client": session.client, "session": session.session, "door": way, "receipt": receipt});
     let receipt = receipt.map_or(String::new(), |receipt| format!("; the client says: {receipt}"));
-    output.say(format!("rung {} session {} by its {way}{receipt}", session.client, session.session))?;
+    output.result(&document, format!("rung {} session {} by its {way}{receipt}", session.client, session.session))?;
     output.note(format!("no turn begins? {}", door.advice()));
     Ok(())
 }
 
-/// Checks without ringing whether the sessions that `amb mcp` serves now can be reached: client and session, and the error.
+/// Checks without ringing whether the sessions that `amb mcp` serves now can be reached: client and session, and the
+/// error.
 pub(crate) async fn reach(office: &OfficeArgs) -> Vec<(String, Result<(), String>)> {
     let mut tried = Vec::new();
     for ledger in sessions(office).unwrap_or_default() {
@@ -60,15 +56,11 @@ pub(crate) async fn reach(office: &OfficeArgs) -> Vec<(String, Result<(), String
         };
         let reached = match door {
             Ok(door) => door.reach().await.map_err(|error| error.detail),
-            Err(error) => Err(error.sentence()),
+            Err(error) => Err(error.detail()),
         };
         tried.push((name, reached));
     }
     tried
-}
-
-fn none(detail: String) -> Failure {
-    Failure::Office(OfficeError::not_found(detail))
 }
 
 /// Sessions that `amb mcp` serves now, the most recently active first.
@@ -84,8 +76,8 @@ fn sessions(office: &OfficeArgs) -> Result<Vec<RingLedger>, Failure> {
     Ok(all)
 }
 
-/// The client whose shell this is, else the one that is rung for the mailbox.
-fn here(sessions: &[RingLedger]) -> Option<WakeClient> {
+/// The client whose shell this is, else one that `amb mcp` serves.
+fn detect_client(sessions: &[RingLedger]) -> Option<WakeClient> {
     if waking::claude().is_some() {
         return Some(WakeClient::Claude);
     }
@@ -95,22 +87,15 @@ fn here(sessions: &[RingLedger]) -> Option<WakeClient> {
     if waking::qwen().is_some() {
         return Some(WakeClient::Qwen);
     }
-    sessions.iter().find_map(|ledger| match ledger.client.as_str() {
-        "claude" => Some(WakeClient::Claude),
-        "codex" => Some(WakeClient::Codex),
-        "qwen" => Some(WakeClient::Qwen),
-        _ => None,
-    })
+    let mut clients = sessions.iter().filter_map(|ledger| WakeClient::from_str(&ledger.client, false).ok());
+    clients.find(|client| no_door(*client).is_none())
 }
 
 fn claude(sessions: &[RingLedger]) -> Result<Door, Failure> {
-    if let Some(inbox) = waking::claude() {
-        return Ok(Door::Claude(inbox));
-    }
-    claude_running(sessions)
+    waking::claude().map_or_else(|| claude_running(sessions), |inbox| Ok(Door::Claude(inbox)))
 }
 
-/// The interface of a session that runs elsewhere.
+/// The door of a session that runs elsewhere.
 fn claude_running(sessions: &[RingLedger]) -> Result<Door, Failure> {
     let wanted: Vec<&str> =
         sessions.iter().filter(|ledger| ledger.client == "claude").map(|l| l.session.as_str()).collect();
@@ -125,9 +110,11 @@ fn claude_running(sessions: &[RingLedger]) -> Result<Door, Failure> {
         }
         Some(ClaudeSession { version, .. }) => {
             let version = version.unwrap_or_else(|| "of an unknown version".into());
-            Err(none(format!("the session (Claude Code {version}) has no inbox socket: 2.1.224 or later has one")))
+            Err(Failure::not_found(format!(
+                "the session (Claude Code {version}) has no inbox socket: 2.1.224 or later has one"
+            )))
         }
-        None => Err(none(format!("no Claude Code session of this agent has an inbox socket: {what}"))),
+        None => Err(Failure::not_found(format!("no Claude Code session of this agent has an inbox socket: {what}"))),
     }
 }
 
@@ -138,21 +125,16 @@ fn codex(sessions: &[RingLedger]) -> Result<Door, Failure> {
 }
 
 fn codex_thread(thread: Option<String>) -> Result<Door, Failure> {
-    let thread = thread.filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| {
-        none(
-            "no thread of Codex is known: it is told with the first call of a tool, so let the model call mailbox_check once; or run this in \
-             a shell of Codex, where CODEX_THREAD_ID is set. Codex queues messages from 0.149 on"
-                .into(),
-        )
-    })?;
+    let unknown = "no thread of Codex is known: it is told with the first call of a tool, so let the model call mailbox_check \
+                   once; or run this in a shell of Codex, where CODEX_THREAD_ID is set. Codex queues messages from 0.149 on";
+    let thread = thread.filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| Failure::not_found(unknown))?;
     let control = waking::codex_control().filter(|path| path.exists());
     Ok(Door::Codex(CodexQueue { program: "codex".into(), thread, control }))
 }
 
 fn qwen() -> Result<Door, Failure> {
-    waking::qwen().map(Door::Qwen).ok_or_else(|| {
-        none("QWEN_CODE_MESSAGING_TOKEN is not set: run this in a shell of Qwen Code, 0.23 or later".into())
-    })
+    let unset = "QWEN_CODE_MESSAGING_TOKEN is not set: run this in a shell of Qwen Code, 0.23 or later";
+    waking::qwen().map(Door::Qwen).ok_or_else(|| Failure::not_found(unset))
 }
 
 /// Why a client cannot be rung, and the alternative; `None` for one that can.

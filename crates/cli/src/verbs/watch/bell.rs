@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::Backoff;
-use amb_core::Timestamp;
 use amb_core::mailbox::Mailbox;
+use amb_core::{Backoff, Timestamp};
 use amb_wake::{
     Bell, Beside, ClientState, Lease, Limits, Process, Reporter, RingDecision, RingFacts, RingLedger, SessionKey,
     SpentCache, Summary, WaitingMessage, WakeDirectory,
@@ -17,9 +16,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// How often it checks whether the process that started it still lives.
-const PARENT: Duration = Duration::from_secs(5);
+const PARENT_CHECK: Duration = Duration::from_secs(5);
 
-/// What its way to the client is called.
+/// The name of this door in reports.
 const DOOR: &str = "amb watch --bell";
 
 /// Rings by lines on stdout: counts, ids and names, no text of a sender. Ends with the process that started it.
@@ -56,20 +55,21 @@ pub(super) async fn ring(
             }
             Err(Failure::Office(error)) if error.is_passing() => {
                 let wait = backoff.pause();
-                tokio::time::sleep(error.wait().unwrap_or(wait).max(wait).min(PARENT)).await;
+                tokio::time::sleep(error.wait().unwrap_or(wait).max(wait).min(PARENT_CHECK)).await;
             }
             Err(error) => return Err(error),
         }
     }
-    // After this timeout others see the end by the missing heartbeats.
-    let _reported_or_given_up = tokio::time::timeout(PARENT, reporter.end()).await;
+    // After this timeout its missing heartbeats show that it ended.
+    let _ = tokio::time::timeout(PARENT_CHECK, reporter.end()).await;
     if let Some(Err(error)) = place.map(|place| place.release(Process::me())) {
-        tracing::debug!(%error, "the lease stays until others see that this process is gone");
+        tracing::debug!(%error, "the lease stays until others find that this process has ended");
     }
     Ok(())
 }
 
-/// Whether this watcher rings: it takes the lease where nobody has it, and yields to any client that is known to be active.
+/// Whether this watcher rings: it takes the lease where nobody has it, and yields to any client that is known to be
+/// active.
 fn holds_lease(place: &WakeDirectory) -> bool {
     let process = Process::me();
     let mine =
@@ -119,18 +119,15 @@ async fn round(
         RingDecision::Ring => {
             bell.ringing(now, &waiting);
             let summary = Summary::of(mailbox.me(), unread, &waiting);
-            match output.json {
-                true => output.line_of(&json!({"unread": unread, "line": summary.line()}))?,
-                false => output.say(summary.line())?,
-            }
+            output.stream(&json!({"unread": unread, "line": summary.line()}), || summary.line())?;
             amb_wake::report_rung(mailbox, &waiting).await;
             *cursor = Some(since);
             return Ok(true);
         }
         RingDecision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default(),
-        RingDecision::Quiet(_) | RingDecision::GiveUp => PARENT,
+        RingDecision::Quiet(_) | RingDecision::GiveUp => PARENT_CHECK,
     };
-    let page = mailbox.events(Some(since.clone()), wait.min(PARENT)).await;
+    let page = mailbox.events(Some(since.clone()), wait.min(PARENT_CHECK)).await;
     // An unknown cursor is replaced by the end of the log.
     *cursor = page.ok().map(|page| page.cursor);
     Ok(false)

@@ -1,16 +1,16 @@
-//! The environment of installed bridges: what they need and a service manager does not pass on.
+//! The environment of installed bridges, which a service manager does not pass on.
 
 use super::BridgeEntry;
 use crate::failure::Failure;
 
-/// Saved besides what the bridges ask for: without them commands and files would be found elsewhere.
-const USUAL: [&str; 5] = ["PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "LANG"];
+/// Stored besides the variables that the bridges need: they decide where commands and files are found.
+const ALWAYS: [&str; 5] = ["PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "LANG"];
 
 /// The variables and their current values. One that was named on the command line must be set.
 pub(super) fn collect(entries: &[BridgeEntry], named: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let mut all: Vec<(String, String)> = Vec::new();
-    let wanted = USUAL.into_iter().chain(super::wanted(entries)).map(|name| (name, false));
-    for (name, must) in wanted.chain(named.iter().map(|name| (name.as_str(), true))) {
+    let wanted = ALWAYS.into_iter().chain(super::needed_variables(entries)).map(|name| (name, false));
+    for (name, is_required) in wanted.chain(named.iter().map(|name| (name.as_str(), true))) {
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             || name.starts_with(|c: char| c.is_ascii_digit())
         {
@@ -24,7 +24,7 @@ pub(super) fn collect(entries: &[BridgeEntry], named: &[String]) -> Result<Vec<(
                 return Err(Failure::usage(format!("{name} has more than one line and cannot be kept")));
             }
             Ok(value) if !all.iter().any(|(known, _)| known == name) => all.push((name.to_owned(), value)),
-            Err(_) if must => return Err(Failure::usage(format!("--env {name}: there is no such variable"))),
+            Err(_) if is_required => return Err(Failure::usage(format!("--env {name}: there is no such variable"))),
             _ => {}
         }
     }
@@ -33,11 +33,8 @@ pub(super) fn collect(entries: &[BridgeEntry], named: &[String]) -> Result<Vec<(
 
 /// In a form that systemd and a shell both read. Hidden values are for display.
 pub(super) fn render(variables: &[(String, String)], is_hidden: bool) -> String {
-    let line = |(name, value): &(String, String)| match is_hidden {
-        true => format!("{name}=•••\n"),
-        false => format!("{name}={}\n", quoted(value)),
-    };
-    variables.iter().map(line).collect()
+    let shown = |value: &str| if is_hidden { "•••".to_owned() } else { quoted(value) };
+    variables.iter().map(|(name, value)| format!("{name}={}\n", shown(value))).collect()
 }
 
 fn quoted(value: &str) -> String {
@@ -57,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_what_was_written_and_people_see_no_value() {
+    fn a_shell_reads_the_values_and_the_display_hides_them() {
         let value = r#"a b'c"d\e$HOME`id`#f"#;
         let variables = vec![("KEY".to_owned(), value.to_owned())];
         assert_eq!(render(&variables, true), "KEY=•••\n");

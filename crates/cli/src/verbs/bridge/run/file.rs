@@ -25,7 +25,7 @@ pub(crate) struct BridgeEntry {
     /// Its name in the file.
     pub(crate) name: String,
     /// Its command line, without the program.
-    words: Vec<String>,
+    arguments: Vec<String>,
     /// The directory of its ledger, where one is given.
     pub(crate) state: Option<PathBuf>,
     /// The environment variables that it needs, by name.
@@ -56,7 +56,7 @@ fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<BridgeEntry>> {
         let at = || format!("bridges.{name}");
         let Value::Table(table) = table else { bail!("{} is not a table", at()) };
         let entry = entry(&name, &table, base, home).with_context(at)?;
-        entry.parse().map_err(|failure| anyhow::anyhow!("{}", failure.sentence())).with_context(at)?;
+        entry.parse().map_err(|failure| anyhow::anyhow!("{}", failure.detail())).with_context(at)?;
         all.push(entry);
     }
     Ok(all)
@@ -74,11 +74,11 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEn
     let (mut state, mut variables) = (None, Vec::new());
     for (key, value) in table {
         let values = match value {
-            Value::Array(values) => values.iter().map(|value| word(key, value)).collect::<Result<Vec<_>>>()?,
-            value => vec![word(key, value)?],
+            Value::Array(values) => values.iter().map(|value| argument(key, value)).collect::<Result<Vec<_>>>()?,
+            value => vec![argument(key, value)?],
         };
         let values: Vec<String> = match PATHS.contains(&key.as_str()) {
-            true => values.iter().map(|path| place(path, base, home).display().to_string()).collect(),
+            true => values.iter().map(|path| absolute(path, base, home).display().to_string()).collect(),
             false => values,
         };
         let flag = format!("--{}", key.replace('_', "-"));
@@ -107,17 +107,17 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEn
     if kind == "openclaw" {
         variables.push("OPENCLAW_GATEWAY_TOKEN".into());
     }
-    let mut words = office;
-    words.extend(["bridge".to_owned(), kind.to_owned()]);
-    words.extend(flags);
+    let mut arguments = office;
+    arguments.extend(["bridge".to_owned(), kind.to_owned()]);
+    arguments.extend(flags);
     if !command.is_empty() {
-        words.push("--".into());
-        words.extend(command);
+        arguments.push("--".into());
+        arguments.extend(command);
     }
-    Ok(BridgeEntry { name: name.to_owned(), words, state, variables })
+    Ok(BridgeEntry { name: name.to_owned(), arguments, state, variables })
 }
 
-fn word(key: &str, value: &Value) -> Result<String> {
+fn argument(key: &str, value: &Value) -> Result<String> {
     Ok(match value {
         Value::String(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
@@ -127,7 +127,7 @@ fn word(key: &str, value: &Value) -> Result<String> {
 }
 
 /// Resolves a path relative to the home directory or to the file.
-fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
+fn absolute(path: &str, base: &Path, home: &Path) -> PathBuf {
     match path.strip_prefix("~/") {
         Some(rest) => home.join(rest),
         None if path == "~" => home.to_owned(),
@@ -138,12 +138,12 @@ fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
 impl BridgeEntry {
     /// The bridge and its office, as parsed from the command line.
     pub(crate) fn parse(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
-        let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.words.iter().map(String::as_str)));
+        let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.arguments.iter().map(String::as_str)));
         let mut cli = cli.map_err(|error| {
             let text = error.to_string();
             Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
         })?;
-        cli.office.settle()?;
+        cli.office.resolve()?;
         match cli.verb {
             Verb::Bridge(bridge) => Ok((bridge.action, cli.office)),
             _ => Err(Failure::usage("it is not a bridge")),
@@ -152,12 +152,13 @@ impl BridgeEntry {
 
     /// Its command line, for people. Values that are set for the command are left out: they may be secret.
     pub(crate) fn shown(&self) -> String {
-        let words =
-            self.words.iter().map(|word| match word.strip_prefix("--env=").and_then(|set| set.split_once('=')) {
+        let shown = self.arguments.iter().map(|argument| {
+            match argument.strip_prefix("--env=").and_then(|set| set.split_once('=')) {
                 Some((name, _)) => format!("--env={name}=•••"),
-                None => word.clone(),
-            });
-        format!("amb {}", words.collect::<Vec<_>>().join(" "))
+                None => argument.clone(),
+            }
+        });
+        format!("amb {}", shown.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_a_command_line() {
+    fn a_table_becomes_a_command_line() {
         let text = r#"
             [bridges.reviewer]
             kind = "acp"
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_the_table_they_are_in() {
         let cases = [
             ("", "bridges"),
             ("[bridges]", "names 0 bridges"),

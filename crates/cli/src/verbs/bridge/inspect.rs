@@ -34,19 +34,13 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
             });
         }
     }
-    if output.json {
-        return Ok(output.document(&all)?);
-    }
-    if all.is_empty() {
-        output.note("no bridge has run yet; `amb bridge openclaw` or `amb bridge exec -- COMMAND` begins one");
-        return Ok(());
-    }
+    let empty = "no bridge has run yet; `amb bridge openclaw` or `amb bridge exec -- COMMAND` begins one";
     let head = ["AGENT", "STATE", "RUNTIME", "REPLIED", "UNANSWERED", "WAITING", "DEAD", "SINCE", "OFFICE"];
     let rows = all.iter().map(|shown| {
         let status = &shown.status;
         vec![
             status.agent.to_string(),
-            word(shown),
+            state_name(shown).into(),
             status.runtime.clone(),
             status.replied.to_string(),
             status.unanswered.to_string(),
@@ -56,7 +50,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
             status.office.clone(),
         ]
     });
-    output.table(&head, rows)?;
+    output.list(&all, empty, &head, rows)?;
     for shown in all.iter().filter(|shown| shown.running) {
         if let RuntimeState::Down { detail, since, next_try, .. } = &shown.status.connection {
             let wait = next_try.duration_since(Timestamp::now()).as_secs().max(0);
@@ -76,14 +70,13 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
     Ok(())
 }
 
-fn word(shown: &BridgeReport) -> String {
-    match (&shown.status.connection, shown.running) {
+fn state_name(report: &BridgeReport) -> &'static str {
+    match (&report.status.connection, report.running) {
         (_, false) => "stopped",
         (RuntimeState::Unknown, _) => "ready",
         (RuntimeState::Up, _) => "up",
         (RuntimeState::Down { .. }, _) => "down",
     }
-    .into()
 }
 
 fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, DeadLetter)>, Failure> {
