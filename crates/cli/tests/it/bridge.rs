@@ -26,7 +26,7 @@ impl Office {
         command
     }
 
-    /// Runs a verb and answers what it printed.
+    /// Runs a verb that must succeed; returns its stdout.
     fn amb(&self, me: &str, arguments: &[&str]) -> String {
         let output = self.command(me, arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -41,7 +41,7 @@ impl Office {
         self.json("ann", &["send", "ben", text, "--subject", subject])
     }
 
-    /// What ben has said in a thread.
+    /// Ben's messages in a session.
     fn replies(&self, sent: &Value) -> Vec<String> {
         let history = self.json("ann", &["read", sent["session_id"].as_str().unwrap(), "--limit", "50"]);
         let messages = history["messages"].as_array().unwrap().iter();
@@ -74,7 +74,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_command_answers_mail_and_its_bridge_says_how_it_is() {
+fn a_command_answers_mail_and_the_bridge_reports_its_status() {
     let office = Office::new();
     let bridge = office.bridge(&["--", "tr", "a-z", "A-Z"]);
     let sent = office.send("greeting", "hello");
@@ -95,7 +95,7 @@ fn a_bridge_killed_at_random_leaves_one_reply_for_each_mail() {
     let office = Office::new();
     let mut mail = Vec::new();
     let mut bridge = office.bridge(&["--", "tr", "a-z", "A-Z"]);
-    // Any number does: it scatters the kills over the steps of a message.
+    // An arbitrary seed, which spreads the kills over the steps of a message.
     let mut dice = u64::from(std::process::id()).wrapping_mul(6_364_136_223_846_793_005);
     for number in 0..20 {
         mail.push(office.send(&format!("mail {number}"), &format!("question {number}")));
@@ -133,7 +133,7 @@ fn mail_that_was_given_up_is_listed_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_command_can_speak_for_its_agent() {
+fn a_command_can_act_as_its_agent() {
     let office = Office::new();
     let amb = Path::new(assert_cmd::cargo::cargo_bin!("amb")).display().to_string();
     let _bridge =
@@ -149,7 +149,7 @@ fn a_command_of_a_killed_bridge_is_ended_before_the_next_one_runs() {
     let office = Office::new();
     let file = |name: &str| office.home.path().join(name);
     let (pids, done) = (file("pids"), file("done"));
-    // What is left of the first run must not live beside the second; a descendant in a session of its own included.
+    // No process of the first run may survive into the second, not even one in its own session.
     let script = format!(
         "if [ -e {0} ]; then for pid in $(cat {0}); do if kill -0 $pid 2>/dev/null && ! grep -q 'State:.Z' /proc/$pid/status; \
          then echo beside; fi; done; echo alone; exit; fi; setsid sleep 600 & echo $$ $! > {0}.tmp; mv {0}.tmp {0}; sleep 600; \
@@ -167,7 +167,7 @@ fn a_command_of_a_killed_bridge_is_ended_before_the_next_one_runs() {
 }
 
 #[test]
-fn a_command_gets_what_it_needs_of_the_environment_and_what_was_named() {
+fn a_command_inherits_the_basic_environment_and_the_named_variables() {
     let office = Office::new();
     let mut command = office.command("ben", &["bridge", "exec", "--env", "WANTED", "--env", "SAID=so", "--"]);
     command.args(["sh", "-c", "echo $HOME; echo ${SECRET-none} ${DATABASE_URL-none} $WANTED $SAID"]);
@@ -179,7 +179,7 @@ fn a_command_gets_what_it_needs_of_the_environment_and_what_was_named() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_is_said_at_the_start() {
+fn an_invalid_command_is_reported_at_the_start() {
     let office = Office::new();
     let plain = office.home.path().join("plain.sh");
     fs_err::write(&plain, "echo hello\n").unwrap();
@@ -198,7 +198,7 @@ fn what_is_wrong_with_a_command_is_said_at_the_start() {
 }
 
 #[test]
-fn a_gateway_is_looked_for_at_the_port_in_its_configuration_and_its_absence_is_said() {
+fn the_gateways_port_comes_from_its_configuration_and_its_absence_is_reported() {
     let office = Office::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let directory = office.home.path().join(".openclaw");
@@ -215,7 +215,7 @@ fn a_gateway_is_looked_for_at_the_port_in_its_configuration_and_its_absence_is_s
     });
     assert!(says()[0]["runtime"].as_str().unwrap().contains(&port.to_string()));
     until("count of what waits", || says()[0]["waiting"] == 1);
-    // What is wrong is said once; tries after that are short, and nothing claims that it works.
+    // The error is reported once; retries are not, and success is not claimed.
     let said = || fs_err::read_to_string(&log).unwrap();
     until("another try", || said().contains("still down"));
     assert_eq!(said().matches("--gateway-url").count(), 1, "{}", said());

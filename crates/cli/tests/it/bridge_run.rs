@@ -105,7 +105,7 @@ command = ["./late.sh"]
 "#;
 
 #[test]
-fn one_bridge_fails_the_other_works_and_the_failed_one_comes_when_it_can() {
+fn a_failed_bridge_is_restarted_while_the_other_works() {
     let machine = Machine::new(&["ann", "loud", "late"]);
     fs_err::write(machine.path("bridges.toml"), BRIDGES).unwrap();
     let mut run = machine.run("bridges.toml");

@@ -19,7 +19,7 @@ struct Terminal {
 impl Terminal {
     fn start(home: &Home, verb: &str) -> Self {
         let mut shell = tokio::process::Command::new("script");
-        // The shell outlives Ctrl-C, and says in which modes the terminal is left.
+        // The shell survives Ctrl-C, and prints the terminal modes afterwards.
         let line = format!("trap : INT; stty cols 40 rows 20; {} {verb}; stty -a", env!("CARGO_BIN_EXE_amb"));
         shell.args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"]);
         shell.env_clear().env("PATH", std::env::var("PATH").unwrap()).env("HOME", home.root.path());
@@ -35,7 +35,7 @@ impl Terminal {
         self.keys.flush().await.unwrap();
     }
 
-    /// Waits until this was shown, and returns everything up to it that was not returned before.
+    /// Waits until the text is shown; returns everything up to it that was not returned before.
     async fn shows(&mut self, text: &str) -> String {
         soon(async {
             loop {
@@ -53,7 +53,7 @@ impl Terminal {
 }
 
 #[tokio::test]
-async fn what_is_typed_stays_while_answers_come() {
+async fn the_typed_line_stays_while_answers_are_shown() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;
@@ -66,7 +66,7 @@ async fn what_is_typed_stays_while_answers_come() {
     home.amb(&["--as", "ann", "send", "ben", "hello?"]).await;
     let redrawn = ben.shows("> the third of the im").await;
     assert!(redrawn.contains("\r\x1b[Jann: hello?"), "{redrawn:?}");
-    // Longer than a row: the whole of it is taken off the screen, and comes back.
+    // A line longer than a row is erased completely, and drawn again.
     ben.types("porter, since the parsr").await;
     ben.types("\x7fer changed").await;
     ben.shows("> the third of the importer, since the parser changed").await;
@@ -74,7 +74,7 @@ async fn what_is_typed_stays_while_answers_come() {
     let redrawn = ben.shows("> the third of the importer, since the parser changed").await;
     assert!(redrawn.contains("\x1b[1A\r\x1b[Jann [task] in \"Importer\": mend it"), "{redrawn:?}");
     ben.types("\n").await;
-    // The receipt of what was sent comes when it is read.
+    // The receipt arrives once the message is read.
     let heard = async {
         loop {
             let inbox = home.json(&["--as", "ann", "inbox"]).await;
@@ -89,7 +89,7 @@ async fn what_is_typed_stays_while_answers_come() {
     ben.shows("  read").await;
     let task = home.json(&["--as", "ben", "task", "list"]).await["tasks"][0]["id"].as_str().unwrap().to_owned();
     home.amb(&["--as", "ben", "task", "accept", &task]).await;
-    // Ctrl-D ends it, and the terminal keeps lines by itself, as before.
+    // Ctrl-D ends it, and the terminal is in canonical mode again.
     ben.types("\x04").await;
     ben.shows("isig icanon").await;
     drop(ben.keys);
@@ -97,7 +97,7 @@ async fn what_is_typed_stays_while_answers_come() {
 }
 
 #[tokio::test]
-async fn a_chat_says_who_is_a_person_what_became_of_a_task_and_who_is_paused() {
+async fn a_chat_shows_persons_task_states_and_pauses() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ben"]).await;
@@ -114,12 +114,12 @@ async fn a_chat_says_who_is_a_person_what_became_of_a_task_and_who_is_paused() {
     let mut person = Terminal::start(&home, "chat ben");
     person.shows("ben is paused; mail waits until it").await;
     person.types("\x03").await;
-    // Ctrl-C gives the terminal back, too.
+    // Ctrl-C restores the terminal, too.
     person.shows("isig icanon").await;
 }
 
 #[tokio::test]
-async fn a_line_that_could_not_be_sent_is_there_to_be_sent_again() {
+async fn a_line_that_could_not_be_sent_stays_in_the_editor() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;

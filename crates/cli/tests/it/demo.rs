@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::server_office::soon;
 
-/// A machine on which nothing is configured.
+/// A machine without configuration.
 struct Machine {
     home: TempDir,
     temporary: TempDir,
@@ -53,7 +53,7 @@ async fn the_demo_shows_what_the_office_said_and_leaves_nothing() {
     machine.is_as_before();
     let of_type = |kind: &str| lines.iter().filter(|line| line["type"] == kind).collect::<Vec<_>>();
 
-    // Whatever somebody was told of, the office had accepted from another before.
+    // Every pushed event follows from a request that the office had accepted.
     let mut accepted: Vec<&Value> = Vec::new();
     for line in &lines {
         accepted.extend(line["answer"].get("message_id"));
@@ -62,14 +62,14 @@ async fn the_demo_shows_what_the_office_said_and_leaves_nothing() {
             assert!(accepted.contains(&&mail["message_id"]), "told of what nobody sent: {line}");
         }
     }
-    // Progress and the result of the task, in their order.
+    // The progress and the result of the task, in order.
     let updates: Vec<&str> = of_type("event")
         .iter()
         .filter(|line| line["agent"] == "planner" && line["event"]["kind"] == "task_update")
         .map(|line| line["event"]["task"]["state"].as_str().unwrap())
         .collect();
     assert_eq!(updates, ["accepted", "working", "working", "completed"]);
-    // Two messages waited for whoever was away, and came after it was back.
+    // Two messages were queued for the offline agent and delivered after its return.
     let back = lines.iter().position(|line| line["verb"] == "follow").expect("somebody who comes back");
     let late = |line: &&Value| line["event"]["type"] == "new_message" && line["event"]["subject"] == "Fixture";
     assert!(!lines[..back].iter().any(|line| late(&line)));
@@ -88,11 +88,11 @@ async fn the_text_of_the_demo_fits_a_terminal_and_has_no_colour_outside_one() {
     let temporary = machine.temporary.path().display().to_string();
     let wide: Vec<&str> = text.lines().filter(|line| !line.contains(&temporary) && line.chars().count() > 84).collect();
     assert!(wide.is_empty(), "{wide:#?}");
-    insta::assert_snapshot!(without_chance(&text, &temporary));
+    insta::assert_snapshot!(normalized(&text, &temporary));
 }
 
-/// The text without what differs from one run to the next.
-fn without_chance(text: &str, temporary: &str) -> String {
+/// The text with the parts replaced that differ between runs.
+fn normalized(text: &str, temporary: &str) -> String {
     let word = |word: &str| {
         let trimmed = word.trim_end_matches([',', ':', '.']);
         let rest = &word[trimmed.len()..];
@@ -121,7 +121,7 @@ fn without_chance(text: &str, temporary: &str) -> String {
 }
 
 #[tokio::test]
-async fn whoever_interrupts_the_demo_finds_nothing_left() {
+async fn an_interrupted_demo_leaves_nothing_behind() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let machine = Machine::new();
         let mut child = machine.demo(&[]).spawn().unwrap();
@@ -144,7 +144,7 @@ async fn whoever_interrupts_the_demo_finds_nothing_left() {
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_ends_the_demo_without_a_trace() {
+async fn a_closed_pipe_ends_the_demo_and_leaves_nothing_behind() {
     let machine = Machine::new();
     let mut child = machine.demo(&["--fast"]).spawn().unwrap();
     drop(child.stdout.take());
@@ -156,7 +156,7 @@ async fn a_reader_that_goes_away_ends_the_demo_without_a_trace() {
 #[tokio::test]
 async fn the_demo_needs_no_network_whatever_proxy_is_set() {
     let machine = Machine::new();
-    // Nobody listens there.
+    // A port on which nothing listens.
     let mut command = machine.demo(&["--fast", "--json"]);
     command.env("HTTP_PROXY", "http://127.0.0.1:9").env("http_proxy", "http://127.0.0.1:9");
     let ended = soon(command.output()).await.unwrap();
@@ -164,7 +164,7 @@ async fn the_demo_needs_no_network_whatever_proxy_is_set() {
 }
 
 #[tokio::test]
-async fn whoever_watches_gets_a_link_to_the_dashboard_that_shows_the_demo() {
+async fn the_demo_prints_a_link_to_its_dashboard() {
     let machine = Machine::new();
     let mut child = machine.demo(&["--no-open", "--json"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -179,7 +179,7 @@ async fn whoever_watches_gets_a_link_to_the_dashboard_that_shows_the_demo() {
         }
     }
     let link = link.expect("a link");
-    // Once for the whole process; a second time is no harm.
+    // Once per process; a second call is ignored.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap();
     let signed_in = soon(http.get(&link).send()).await.unwrap();

@@ -44,7 +44,7 @@ impl World {
         soon(amb.args(arguments).output()).await.unwrap()
     }
 
-    /// What a verb that succeeds prints.
+    /// The stdout of a verb that must succeed.
     async fn amb(&self, me: &str, arguments: &[&str]) -> String {
         let ended = self.run(me, arguments, b"").await;
         assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -55,7 +55,7 @@ impl World {
         serde_json::from_str(&self.amb(me, arguments).await).unwrap()
     }
 
-    /// The exit code of a verb that fails, and its words.
+    /// The exit code and stderr of a verb that must fail.
     async fn refused(&self, me: &str, arguments: &[&str], stdin: &[u8]) -> (i32, String) {
         let ended = self.run(me, arguments, stdin).await;
         (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
@@ -79,7 +79,7 @@ fn only(directory: &Path, ending: &str) -> Value {
 }
 
 #[tokio::test]
-async fn whoever_has_a_mailbox_can_watch_it_without_having_registered() {
+async fn a_mailbox_can_be_watched_without_registration() {
     for layout in ["chipset", "nanobot"] {
         let world = World::new(layout);
         world.amb("mayor", &["send", "polecat", "go", "--subject", "Bead", "--create"]).await;
@@ -99,7 +99,7 @@ async fn an_agent_that_takes_a_task_on_is_busy_even_if_it_had_left() {
     let card = world.registry("ben");
     assert!(card["last_heartbeat"].as_str() >= card["registered_at"].as_str(), "{card}");
     let sent = world.json("ann", &["send", "ben", "sort", "--kind", "task", "--deadline", "2h"]).await;
-    // The watcher says goodbye when it ends; ben goes on by hand.
+    // The watcher marks ben as offline when it ends; ben then acts without it.
     world.amb("ben", &["watch", "--ack", "--count", "1"]).await;
     assert_eq!(world.registry("ben")["status"], "offline");
     let id = sent["task"]["id"].as_str().unwrap();
@@ -111,7 +111,7 @@ async fn an_agent_that_takes_a_task_on_is_busy_even_if_it_had_left() {
 }
 
 #[tokio::test]
-async fn a_consumer_is_told_hops_trace_and_the_callback_that_it_set() {
+async fn a_claimed_message_has_ttl_trace_and_the_consumers_own_callback() {
     let world = World::new("nanobot");
     world.amb("ann", &["register"]).await;
     world.amb("ben", &["register"]).await;
@@ -127,7 +127,7 @@ async fn a_consumer_is_told_hops_trace_and_the_callback_that_it_set() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_is_an_agent_that_has_left() {
+async fn an_agent_is_offline_once_its_client_has_ended() {
     let world = World::new("nanobot");
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
@@ -166,7 +166,7 @@ async fn a_file_has_every_field_of_its_layout() {
 }
 
 #[tokio::test]
-async fn what_a_script_gets_wrong_is_told_as_bad_input() {
+async fn invalid_arguments_are_reported_as_bad_input() {
     let world = World::new("nanobot");
     world.amb("ben", &["register"]).await;
     for (arguments, stdin, words) in [
@@ -192,7 +192,7 @@ async fn a_transcript_takes_long_texts_from_stdin() {
 }
 
 #[tokio::test]
-async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
+async fn an_unknown_mailbox_is_an_error_that_suggests_the_nearest_name() {
     let world = World::new("nanobot");
     world.amb("ben", &["register"]).await;
     world.amb("ann", &["send", "ben", "hi"]).await;
@@ -202,7 +202,7 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
         assert!(said.contains("not_found") && said.contains("ben") && said.contains("amb register bem"), "{said}");
     }
     assert!(!world.mail().join("bem").exists(), "looking makes nobody");
-    // It may be watched all the same, for its first message.
+    // It may be watched before its first message.
     let mut amb = Command::new(env!("CARGO_BIN_EXE_amb"));
     amb.env_clear().env("HOME", world.root.path()).args(["--as", "bem", "--dir"]).arg(world.mail()).arg("watch");
     let mut watching = amb.stderr(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
@@ -210,11 +210,11 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
     let line = soon(said.next_line()).await.unwrap().unwrap();
     assert!(line.contains("did you mean \"ben\"") && line.contains("watching"), "{line}");
     soon(watching.kill()).await.unwrap();
-    // Ann has no card, but she has written; whoever has a mailbox is somebody too.
+    // Ann has no card, but she has sent mail, so she has a mailbox and is known.
     world.amb("ann", &["inbox"]).await;
     fs_err::create_dir_all(world.mail().join("dan/inbox")).unwrap();
     world.amb("dan", &["inbox"]).await;
-    // In the chipset layout a mailbox appears with its first message; until then it is empty.
+    // In the chipset layout a mailbox is created by its first message; until then it is empty.
     let world = World::new("chipset");
     world.amb("mayor", &["send", "polecat-a", "go"]).await;
     assert_eq!(world.json("polecat-b", &["inbox"]).await["sessions"], json!([]));
@@ -272,14 +272,14 @@ async fn a_mailbox_that_came_with_a_directory_is_not_used_unasked() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_mailbox_that_is_not_there_is_no_consent_to_one_that_comes_later() {
+async fn reading_a_missing_mailbox_is_no_consent_to_one_that_appears_later() {
     let world = World::new("chipset");
     let project = world.root.path().join("later");
     fs_err::create_dir_all(&project).unwrap();
     let looked = world.run_within(&project, &["--layout", "chipset", "--as", "ann", "inbox"], None).await;
     assert!(looked.status.success(), "{}", String::from_utf8_lossy(&looked.stderr));
     assert!(!project.join(".chipset").exists(), "a look makes nothing");
-    // As a checkout of another branch brings it.
+    // As if a checkout of another branch had created it.
     fs_err::create_dir_all(project.join(".chipset/state/mail/ann")).unwrap();
     let asked = world.run_within(&project, &["--layout", "chipset", "--as", "ann", "inbox"], None).await;
     assert_eq!(asked.status.code(), Some(2), "{}", String::from_utf8_lossy(&asked.stderr));
@@ -300,7 +300,7 @@ async fn a_chipset_mailbox_that_we_made_needs_no_consent() {
 }
 
 #[tokio::test]
-async fn old_mail_that_was_read_is_archived_by_whoever_keeps_running() {
+async fn long_running_verbs_archive_old_read_mail() {
     for verb in [&["watch"][..], &["mcp"], &["bridge", "exec", "--", "true"]] {
         let world = World::new("chipset");
         let mailbox = world.mail().join("polecat");
@@ -334,7 +334,7 @@ async fn old_mail_that_was_read_is_archived_by_whoever_keeps_running() {
         assert!(!mailbox.join(read).exists());
         assert!(verb[0] == "bridge" || mailbox.join(unread).exists(), "{verb:?}: unread mail stays");
         drop(running);
-        // With the flag it stays; the heartbeat of a process that runs tells that it had the time.
+        // With the flag it stays; a heartbeat shows that the process had the time to archive.
         fs_err::rename(mailbox.join("archive").join(read), mailbox.join(read)).unwrap();
         let mut running = start(&["--no-archive"]);
         if verb[0] == "mcp" {
@@ -346,7 +346,7 @@ async fn old_mail_that_was_read_is_archived_by_whoever_keeps_running() {
 }
 
 #[tokio::test]
-async fn the_doctor_speaks_of_what_was_put_aside() {
+async fn the_doctor_reports_quarantined_files() {
     let world = World::new("nanobot");
     world.amb("ben", &["register", "--allow-from", "ann"]).await;
     let inbox = world.mail().join("ben/inbox");
@@ -378,7 +378,7 @@ async fn mail_without_a_subject_is_written_without_one() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_place_of_the_registry_is_an_error_and_not_a_wait() {
+async fn a_fifo_in_place_of_the_registry_is_an_error_and_does_not_block() {
     let world = World::new("nanobot");
     world.amb("ben", &["register"]).await;
     let registry = world.mail().join("_registry.json");

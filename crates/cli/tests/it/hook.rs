@@ -11,7 +11,7 @@ use crate::mcp_client::amb;
 use crate::server_office::soon;
 use crate::wake_world::Town;
 
-/// What each client says at each event, in its own words.
+/// The input that each client gives at each event.
 fn inputs() -> Vec<(&'static str, &'static str, Value)> {
     let claude = |event: &str, more: Value| {
         let mut input = json!({"session_id": "s-1", "transcript_path": "/t", "cwd": "/p", "hook_event_name": event});
@@ -53,7 +53,7 @@ fn inputs() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// Runs a hook; it always ends well.
+/// Runs a hook, which always exits with 0.
 pub(crate) async fn run(command: &mut Command, client: &str, event: &str, input: &Value) -> String {
     command.args(["hook", client, event]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn run(command: &mut Command, client: &str, event: &str, input:
 }
 
 #[tokio::test]
-async fn each_client_hears_of_mail_in_its_own_way_and_once() {
+async fn each_client_is_notified_once_in_its_own_format() {
     for (client, event, input) in inputs() {
         let town = Town::new().await;
         assert_eq!(run(&mut town.mailbox("ben"), client, event, &input).await, "", "{client} {event}: no mail");
@@ -80,7 +80,7 @@ async fn each_client_hears_of_mail_in_its_own_way_and_once() {
 }
 
 #[tokio::test]
-async fn a_stop_that_follows_from_a_hook_is_left_alone_whatever_mail_there_is() {
+async fn a_repeated_stop_is_not_blocked_again() {
     let town = Town::new().await;
     town.mail("one").await;
     for (client, input) in [
@@ -98,9 +98,9 @@ async fn a_stop_that_follows_from_a_hook_is_left_alone_whatever_mail_there_is() 
 }
 
 #[tokio::test]
-async fn a_hook_is_silent_where_the_office_is_down_or_says_nothing() {
+async fn a_hook_prints_nothing_where_the_office_is_down_or_hangs() {
     let home = tempfile::tempdir().unwrap();
-    // A listener that never answers, and an address where nobody listens.
+    // A listener that never responds, and a port on which nothing listens.
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [hangs.local_addr().unwrap(), dead] {
@@ -112,15 +112,15 @@ async fn a_hook_is_silent_where_the_office_is_down_or_says_nothing() {
             assert_eq!(run(&mut command, "claude", "stop", &json!({"session_id": "s"})).await, "");
             quickest = quickest.min(began.elapsed());
         }
-        // The machine may be busy; the hook itself is not.
+        // Generous, because the machine may be busy.
         assert!(quickest < Duration::from_secs(1), "{address}: {quickest:?}");
     }
-    // No office, no name, no home, no sense.
+    // Without an office, a name, a home directory or valid input.
     assert_eq!(run(&mut amb(home.path()), "claude", "stop", &Value::Null).await, "");
 }
 
 #[tokio::test]
-async fn what_a_check_has_shown_no_hook_tells_of() {
+async fn a_hook_skips_messages_that_mailbox_check_has_shown() {
     let town = Town::new().await;
     let inbox = crate::wake_world::Inbox::new(town.home.path(), "s-1");
     let mut model = crate::mcp_client::Model::start(&mut town.claude(&inbox)).await;
@@ -134,7 +134,7 @@ async fn what_a_check_has_shown_no_hook_tells_of() {
 }
 
 #[tokio::test]
-async fn what_a_check_has_shown_to_a_client_without_a_door_no_hook_of_it_tells_of() {
+async fn a_hook_skips_messages_that_a_client_without_a_door_was_shown() {
     let town = Town::new().await;
     let who = json!({"name": "gemini-cli-mcp-client", "version": "1"});
     let mut model = crate::mcp_client::Model::start_as(town.mailbox("ben").arg("mcp"), who).await;
@@ -148,7 +148,7 @@ async fn what_a_check_has_shown_to_a_client_without_a_door_no_hook_of_it_tells_o
 }
 
 #[tokio::test]
-async fn a_hook_that_this_version_does_not_know_ends_well() {
+async fn an_unknown_hook_exits_with_0() {
     let home = tempfile::tempdir().unwrap();
     for arguments in [&["hook", "claude", "some-day"][..], &["--as", "ben", "hook", "nobody", "stop"]] {
         let done = soon(amb(home.path()).args(arguments).output()).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_hook_that_this_version_does_not_know_ends_well() {
 }
 
 #[tokio::test]
-async fn what_stands_at_the_beginning_of_a_session_counts_as_told_to_nobody() {
+async fn messages_shown_at_session_start_are_not_recorded_as_shown() {
     let town = Town::new().await;
     town.mail("one").await;
     let (start, stop) =

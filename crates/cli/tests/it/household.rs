@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::mcp_client::amb;
 use crate::server_office::{Office, serve_command, soon};
 
-/// Somebody at a machine of their own.
+/// A user with a home directory of its own.
 pub(crate) struct User(pub(crate) TempDir);
 
 impl User {
@@ -29,7 +29,7 @@ impl User {
         String::from_utf8(ended.stdout).unwrap()
     }
 
-    /// The exit code of what must not succeed, and what was said.
+    /// The exit code and stderr of a command that must fail.
     pub(crate) async fn fails(&self, args: &[&str]) -> (i32, String) {
         let ended = self.run(args).await;
         assert!(!ended.status.success(), "{args:?}: {}", said(&ended));
@@ -81,7 +81,7 @@ async fn a_household_writes_without_codes_and_a_stranger_needs_one() {
     let (status, text) = stranger.fails(&["register", "spy", "--household", "--server", &url]).await;
     assert!(status == 3 && text.contains("amb invite"), "{text}");
 
-    // The person: claimed by the first command that speaks for the user.
+    // The person is created by the first command without --as.
     let household = ann.json(&["household", "--server", &url]).await;
     let members: Vec<_> = household["members"].as_array().unwrap().iter().map(|m| (&m["name"], &m["person"])).collect();
     assert_eq!(format!("{members:?}").matches("Bool(true)").count(), 1, "{members:?}");
@@ -99,13 +99,13 @@ async fn a_household_writes_without_codes_and_a_stranger_needs_one() {
     assert_eq!(ann.fails(&["household", "person", "bea", "--server", &url]).await.0, 5);
     office.terminate();
     office.ended().await;
-    // The next start founds no second one.
+    // The next start founds no second household.
     office_of(&ann, &sqlite(ann.0.path())).await;
     assert_eq!(ann.tokens().as_object().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn an_office_that_shall_found_no_household_has_none() {
+async fn no_household_is_founded_where_that_is_turned_off() {
     let ann = User::new();
     let mut command = serve_command(&sqlite(ann.0.path()));
     command
@@ -131,7 +131,7 @@ async fn another_machine(ann: &User, at: &Office, revoked_at: &Office) {
     laptop.does(&["register", "there", "--household", "--server", &url]).await;
     let send = ["--as", "there", "send", "coder", "hello", "--subject", "Plan", "--server"];
     laptop.does(&[&send[..], &[url.as_str()]].concat()).await;
-    // A machine that was invited has no person of its own, and invites nobody.
+    // An invited machine has no person of its own, and cannot invite.
     assert_eq!(laptop.fails(&["--as", "there", "invite", "more", "--server", &url]).await.0, 4);
     let household = ann.json(&["household", "--server", &url]).await;
     let machines = household["machines"].as_array().unwrap();
@@ -148,14 +148,14 @@ async fn another_machine(ann: &User, at: &Office, revoked_at: &Office) {
 }
 
 #[tokio::test]
-async fn a_revoked_machine_is_out() {
+async fn a_revoked_machine_leaves_the_household() {
     let ann = User::new();
     let office = office_of(&ann, &sqlite(ann.0.path())).await;
     another_machine(&ann, &office, &office).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_revoked_at_one_replica_is_out_at_the_other() {
+async fn a_machine_revoked_at_one_replica_is_revoked_at_the_other() {
     let (ann, database) = (User::new(), PostgresDatabase::fresh().await);
     let (one, other) = (office_of(&ann, &database.url()).await, office_of(&ann, &database.url()).await);
     assert_eq!(ann.tokens().as_object().unwrap().len(), 1, "of two replicas one founds the household");

@@ -1,4 +1,5 @@
-//! What a person does in the first minutes with a household: several agents at once, one that joins later, what everybody does.
+//! What a person does in the first minutes with a household: several agents at once, one that joins later, what
+//! everybody does.
 
 use std::process::Stdio;
 
@@ -12,7 +13,7 @@ use crate::server_office::soon;
 use crate::wake_world::Inbox;
 
 #[tokio::test]
-async fn several_agents_are_registered_at_once_and_are_a_list() {
+async fn several_agents_are_registered_at_once_and_printed_as_a_list() {
     let home = Home::new();
     home.json(&["up"]).await;
     let both = home.json(&["register", "ann", "ben"]).await;
@@ -27,11 +28,11 @@ async fn several_agents_are_registered_at_once_and_are_a_list() {
 }
 
 #[tokio::test]
-async fn a_kept_key_that_the_office_refuses_says_what_to_do() {
+async fn the_error_about_a_stored_key_that_the_office_refuses_says_what_to_do() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
-    // The database is gone, and with it everybody.
+    // The database is gone, and all agents with it.
     home.amb(&["down"]).await;
     fs_err::remove_file(up["store"].as_str().unwrap()).unwrap();
     home.json(&["up"]).await;
@@ -48,7 +49,7 @@ async fn an_agent_that_was_registered_alone_is_added_to_the_household() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
-    // An office that is named joins nobody unasked.
+    // At an office that is named explicitly, agents join only on request.
     home.amb(&["register", "late", "--server", up["url"].as_str().unwrap()]).await;
     let (code, _) = home.refused(&["--as", "ann", "send", "late", "hello"]).await;
     assert_eq!(code, 4);
@@ -66,7 +67,7 @@ async fn the_log_shows_what_everybody_in_the_household_does_as_it_happens() {
     home.amb(&["--as", "ann", "send", "ben", "before"]).await;
     let text = home.amb(&["log"]).await;
     assert!(text.contains("ann → ben  before") && !text.contains("no subject"), "{text}");
-    // Who joined is one thing, whose mailbox tells of it another.
+    // The agent that joined and the mailbox that has the event are distinct fields.
     let joined = home.amb(&["log", "--kind", "household", "--json"]).await;
     let first: Value = serde_json::from_str(joined.lines().next().unwrap()).unwrap();
     assert_eq!((&first["agent"], &first["member"]), (&json!("ann"), &json!("person")), "{joined}");
@@ -77,7 +78,7 @@ async fn the_log_shows_what_everybody_in_the_household_does_as_it_happens() {
         home.command(&["log", "--follow", "--kind", "task", "--agent", "ben", "--json", "--limit", "0"]);
     let mut child = following.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // Until one of them is seen: following may begin after the first.
+    // Repeated until one is seen, because following may begin after the first.
     let next = async {
         loop {
             home.amb(&["--as", "ann", "send", "ben", "not asked for"]).await;
@@ -100,7 +101,7 @@ async fn the_log_shows_what_everybody_in_the_household_does_as_it_happens() {
 }
 
 #[tokio::test]
-async fn what_the_person_did_stands_in_the_log_where_it_happened() {
+async fn acts_of_the_person_are_in_the_log_in_order() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;
@@ -114,7 +115,7 @@ async fn what_the_person_did_stands_in_the_log_where_it_happened() {
     assert_eq!(told, ["before", "paused", "meanwhile", "resumed"], "{lines:#?}");
     let acted = lines.iter().find(|line| line["act"] == "paused").unwrap();
     assert!(acted["at"].is_string(), "{acted}");
-    // So it is among the last ones, too.
+    // It is among the last entries, too.
     let last = home.amb(&["log", "--limit", "1"]).await;
     assert!(last.contains("now  person resumed ben"), "{last}");
     let recent = home.amb(&["log", "--since", "1h", "--kind", "stepped_in"]).await;
@@ -122,7 +123,7 @@ async fn what_the_person_did_stands_in_the_log_where_it_happened() {
 }
 
 #[tokio::test]
-async fn wrong_words_about_a_household_get_the_nearest_name() {
+async fn a_misspelt_member_or_machine_gets_a_suggestion() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;
@@ -140,7 +141,7 @@ async fn wrong_words_about_a_household_get_the_nearest_name() {
     assert!(code == 3 && words.contains("`amb household` lists them"), "{code} {words}");
     let removed = home.json(&["household", "remove", "--machine", "laptop"]).await;
     assert_eq!(removed["machine"], laptop["id"]);
-    // Of two with the same name, by as much of its id as no other has.
+    // Of two with the same name, one is selected by a unique prefix of its id.
     let [one, _] = [home.json(&["invite", "laptop"]).await, home.json(&["invite", "laptop"]).await];
     let (code, words) = home.refused(&["household", "remove", "--machine", "laptop"]).await;
     assert!(code == 3 && words.contains("by its id"), "{code} {words}");
@@ -152,7 +153,7 @@ async fn wrong_words_about_a_household_get_the_nearest_name() {
 #[tokio::test]
 async fn an_office_in_the_foreground_is_found_like_one_in_the_background() {
     let home = Home::new();
-    // At the port that it had last, unless somebody else was quicker to take that: then once more.
+    // At its last port, unless another process has taken it: then once more.
     let serving = async {
         loop {
             home.amb(&["up"]).await;
@@ -178,7 +179,7 @@ async fn an_office_in_the_foreground_is_found_like_one_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_model_is_told_that_the_person_wrote_and_no_agent_passes_for_it() {
+async fn messages_of_the_person_are_marked_for_models_and_agents_cannot_forge_the_mark() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;
@@ -197,7 +198,7 @@ async fn a_model_is_told_that_the_person_wrote_and_no_agent_passes_for_it() {
 }
 
 #[tokio::test]
-async fn the_doctor_tries_the_door_of_a_client_that_runs() {
+async fn the_doctor_checks_the_door_of_a_running_client() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann", "ben"]).await;
@@ -209,7 +210,7 @@ async fn the_doctor_tries_the_door_of_a_client_that_runs() {
     };
     let mut model = Model::start(in_session(&["--as", "ben", "mcp"]).stderr(Stdio::null())).await;
     model.call("mailbox_check", json!({})).await;
-    // The session is written down a moment after the client came.
+    // The session is recorded shortly after the client has connected.
     let doctor = async || -> Value {
         loop {
             let ended = soon(in_session(&["--as", "ben", "doctor", "--json"]).output()).await.unwrap();

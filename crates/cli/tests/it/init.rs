@@ -18,7 +18,7 @@ const CONFIG: &str = r#"{"channels": {"mailbox": {"enabled": true, "agentId": "c
     "allowFrom": ["ann"], "maxConcurrentTasks": 1, "description": "writes code", "capabilities": ["rust"]}}}"#;
 
 #[test]
-fn what_nanobots_user_said_about_the_mailbox_is_on_the_card() {
+fn settings_in_nanobots_configuration_are_on_the_card() {
     let machine = Machine::new();
     machine.write(".nanobot/config.json", CONFIG);
     let mail = machine.path("mail").display().to_string();
@@ -37,13 +37,13 @@ fn what_nanobots_user_said_about_the_mailbox_is_on_the_card() {
 }
 
 #[test]
-fn a_nanobot_with_the_channel_keeps_what_its_user_said_and_gets_no_second_set_of_tools() {
+fn nanobot_with_the_channel_keeps_its_settings_and_gets_no_mcp_server() {
     let machine = Machine::new();
     machine.write(".nanobot/config.json", CONFIG);
     machine.write("venv/lib/python3.12/site-packages/agent_mailbox/nanobot/channel.py", "");
     machine.write("venv/bin/nanobot", "#!/usr/bin/python3\n");
     let path = format!("{}:/usr/bin:/bin", machine.path("venv/bin").display());
-    // Neither the agent nor the directory is said: both stand in the section.
+    // Neither the agent nor the directory is given: the section has both.
     let ended = machine.command(&["init", "nanobot"]).env("PATH", path).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success() && said.contains("hears its mail by itself"), "{said}");
@@ -69,14 +69,14 @@ async fn a_nanobot_that_names_a_server_is_registered_there() {
     let section = machine.read_json(".nanobot/config.json")["channels"]["mailbox"].clone();
     assert_eq!(section.get("mailboxesRoot"), None, "{section}");
     assert!(!machine.path(".nanobot/mailboxes").exists() && machine.path(".config/amb/keys.json").exists());
-    // The channel would follow the server and nobody would look into the directory.
+    // The channel would use the server, and nothing would read the directory.
     let refused = machine.run(&["--dir", "mail", "init", "nanobot", "--plugin"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("serverUrl"), "{said}");
 }
 
 #[tokio::test]
-async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
+async fn amb_mcp_applies_nanobots_configuration() {
     let machine = Machine::new();
     machine.write(".nanobot/config.json", CONFIG);
     let arguments = ["--dir", "mail", "--as", "coder", "mcp"];
@@ -84,7 +84,7 @@ async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     let mut model = Model::start(&mut command).await;
     model.call("mailbox_check", json!({})).await;
     assert_eq!(card(&machine, "coder")["allow_from"], json!(["ann"]));
-    // A card that names whom it hears is not widened by a star, which stands there where nobody chose.
+    // A card with names in allow_from is not widened by a star, which is the default where nobody chose.
     machine.write(".nanobot/config.json", &CONFIG.replace("[\"ann\"]", "[\"*\"]"));
     assert!(model.close().await.success());
     let mut command = tokio::process::Command::from(machine.command(&arguments));
@@ -92,7 +92,7 @@ async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     model.call("mailbox_check", json!({})).await;
     assert_eq!(card(&machine, "coder")["allow_from"], json!(["ann"]));
     assert!(model.close().await.success());
-    // It is said that the star is not followed, and what to do.
+    // A warning says that the star is ignored, and what to do.
     let mut waits = machine.command(&["--dir", "mail", "--as", "coder", "mcp"]);
     let ended = waits.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -100,7 +100,7 @@ async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
 }
 
 #[tokio::test]
-async fn a_configuration_named_at_init_is_followed_by_the_mailbox_that_it_starts() {
+async fn amb_mcp_applies_the_configuration_named_at_init() {
     let machine = Machine::new();
     machine.write("bot/config.json", CONFIG);
     let mail = machine.path("mail").display().to_string();
@@ -130,7 +130,7 @@ async fn a_key_in_another_configuration_directory_is_found_from_a_clients_bare_e
     let ended = ended.await.unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let entry = &machine.read_json(".openclaw/openclaw.json")["mcp"]["servers"]["mailbox"];
-    // The client starts what is written there with HOME, PATH and what the entry says.
+    // The client starts the entry with HOME, PATH and the entry's own variables.
     let words: Vec<&str> = entry["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     let mut command = tokio::process::Command::from(machine.command(&words));
     for (name, value) in entry["env"].as_object().expect("an environment") {
@@ -142,7 +142,7 @@ async fn a_key_in_another_configuration_directory_is_found_from_a_clients_bare_e
 }
 
 #[test]
-fn a_client_that_will_not_find_the_program_is_warned_of() {
+fn init_warns_of_a_client_that_will_not_find_the_program() {
     let machine = Machine::new();
     let ended = machine.does(&["--dir", "mail", "--as", "ann", "init", "claude-code"]);
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -156,7 +156,7 @@ fn a_client_that_will_not_find_the_program_is_warned_of() {
 }
 
 #[test]
-fn a_client_that_nobody_named_is_called_after_its_program_and_keeps_the_name_it_has() {
+fn a_client_without_a_name_is_named_after_its_program_and_keeps_an_earlier_name() {
     let machine = Machine::new();
     let clients = [
         ("codex", ".codex/config.toml"),
@@ -177,7 +177,7 @@ fn a_client_that_nobody_named_is_called_after_its_program_and_keeps_the_name_it_
 }
 
 #[test]
-fn what_kind_of_failure_it_was_is_the_exit_code() {
+fn the_exit_code_says_the_kind_of_failure() {
     let machine = Machine::new();
     let code = |arguments: &[&str]| machine.run(arguments).status.code().unwrap();
     let init = |client: &'static str| ["--dir", "mail", "--as", "ann", "init", client];

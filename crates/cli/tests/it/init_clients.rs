@@ -40,7 +40,7 @@ fn claude_code_is_allowed_its_mailbox_and_keeps_its_own_rules() {
 }
 
 #[test]
-fn codex_need_not_ask_finds_its_threads_and_is_told_how_mail_works() {
+fn codex_gets_approval_its_home_and_instructions() {
     let machine = Machine::new();
     machine.write(".codex/AGENTS.md", "# Mine\n\nBe brief.\n");
     machine.write(".codex/config.toml", "model = \"x\" # mine\n");
@@ -52,7 +52,7 @@ fn codex_need_not_ask_finds_its_threads_and_is_told_how_mail_works() {
     let told = machine.read(".codex/AGENTS.md");
     assert!(told.starts_with("# Mine\n\nBe brief.\n") && told.contains("`mailbox_check`"), "{told}");
     assert!(!machine.path(".codex/hooks.json").exists());
-    // What the user has chosen stays.
+    // The user's own choice stays.
     machine.write(".codex/config.toml", &config.replace("\"approve\"", "\"prompt\""));
     does(&machine, &["codex"]);
     assert!(machine.read(".codex/config.toml").contains("\"prompt\""));
@@ -80,7 +80,7 @@ fn opencode_gets_a_plugin_and_somebody_elses_file_stops_it_before_anything_is_wr
 }
 
 #[test]
-fn the_server_alone_is_written_where_that_is_wanted() {
+fn only_the_server_is_written_with_server_only() {
     let machine = Machine::new();
     does(&machine, &["gemini", "--server-only"]);
     let settings = machine.read(".gemini/settings.json");
@@ -94,7 +94,7 @@ fn the_server_alone_is_written_where_that_is_wanted() {
 }
 
 #[test]
-fn somebody_elses_server_of_the_same_name_is_not_touched_in_whatever_form_it_stands() {
+fn another_server_of_the_same_name_is_not_replaced() {
     for entry in [
         json!({"type": "local", "command": ["npx", "their-mailbox"]}),
         json!({"type": "remote", "url": "https://mail.example.com/mcp"}),
@@ -128,7 +128,7 @@ fn a_users_own_hooks_and_the_version_of_their_file_survive_the_undo() {
 }
 
 #[test]
-fn a_command_that_a_user_put_beside_ours_stays() {
+fn a_users_command_in_our_group_of_hooks_stays() {
     let machine = Machine::new();
     does(&machine, &["claude-code", "--hooks"]);
     let written: Value = serde_json::from_str(&machine.read(".claude/settings.json")).unwrap();

@@ -22,7 +22,7 @@ fn amb(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a verb printed.
+/// The stdout of a verb that must succeed.
 async fn run(mut command: Command) -> String {
     let output = soon(command.output()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -33,7 +33,7 @@ async fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&run(amb(&[arguments, &["--json"]].concat())).await).unwrap()
 }
 
-/// How a verb failed: its exit code and what it said.
+/// The exit code and stderr of a verb that must fail.
 async fn refused(arguments: &[&str]) -> (i32, String) {
     let output = soon(amb(arguments).output()).await.unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -44,7 +44,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_of_a_working_office_is_put_back_whole() {
+async fn a_backup_of_a_running_office_is_restored_completely() {
     let file = SqliteFile::fresh();
     let url = file.url();
     let office = Office::start(&url).await;
@@ -69,7 +69,7 @@ async fn a_backup_of_a_working_office_is_put_back_whole() {
     office.terminate();
     assert!(office.ended().await.success());
 
-    // A settings file of the server says where the database is, too.
+    // A settings file of the server can name the database, too.
     let settings = copies.path().join("amb.toml");
     fs_err::write(&settings, format!("listen = \"127.0.0.1:0\"\ndatabase_url = {url:?}\n")).unwrap();
     fs_err::rename(&copy, &first).unwrap();
@@ -84,7 +84,7 @@ async fn a_backup_of_a_working_office_is_put_back_whole() {
 }
 
 #[tokio::test]
-async fn postgres_is_left_to_its_own_tools_and_the_answer_says_which() {
+async fn the_error_for_postgres_names_its_own_backup_tools() {
     for (verb, tool) in [("backup", "pg_dump"), ("restore", "pg_restore")] {
         let (code, said) = refused(&[verb, "x.db", "--database-url", "postgres://u:secret@127.0.0.1:1/d"]).await;
         assert!(code == 7 && said.contains(tool) && !said.contains("secret"), "{code} {said}");
@@ -142,7 +142,7 @@ async fn kill_when_it_waits(mut moving: Child, database: &PostgresDatabase) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
+async fn a_move_that_was_killed_twice_resumes_and_completes() {
     let file = SqliteFile::fresh();
     let server = TestStore(std::sync::Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let (alice, bob) = server.pair().await;
@@ -163,7 +163,7 @@ async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
     let ended = office.ended().await;
     assert!(ended.success(), "{ended}");
 
-    // In the middle of a page, each time: a row makes the database wait for a lock that we hold.
+    // In the middle of a page each time: a row blocks on a lock that the test holds.
     for (table, column) in [("messages", "id"), ("deliveries", "number")] {
         let held = database.wait_at(table, &format!("NEW.{column} = 3000")).await;
         kill_when_it_waits(amb(&arguments).spawn().unwrap(), &database).await;
@@ -182,7 +182,7 @@ async fn a_move_that_was_killed_twice_goes_on_and_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
+async fn read_mail_is_deleted_after_its_retention_and_unread_mail_never() {
     let file = SqliteFile::fresh();
     let office = Office::start(&file.url()).await;
     let (alice, bob) = office.pair(0).await;
@@ -198,7 +198,7 @@ async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
         let mut command = serve_command(&file.url());
         command.args(["--keep-read-mail", days]);
         let office = Office::start_with(command).await;
-        // The first round begins with the server.
+        // The first run of the job is at the server's start.
         let left = soon(async {
             loop {
                 let page = office.get(&bob, "/messages?limit=50").await.expect(200);
@@ -210,7 +210,7 @@ async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
             }
         })
         .await;
-        // The next server is refused the file until this one has let go of it.
+        // The next server cannot open the file until this one has released it.
         office.kill().await;
         left
     };
@@ -249,11 +249,11 @@ async fn a_key_issued_on_postgresql_ends_the_old_one_while_the_server_runs() {
     let issued = json(&["admin", "key", &alice.name, "--database-url", &database.url()]).await;
     let new = issued["api_key"].as_str().unwrap();
     office.inbox_with(new).await.expect(200);
-    // The server hears of it from the database.
+    // The server is notified by the database.
     soon(async { while office.inbox_with(&alice.key).await.status != 401 {} }).await;
 }
 
-/// The cursor that a client of this agent's remembers, and how much it is told of what comes after.
+/// The new cursor of a client that resumes from `cursor`, and how many entries it gets.
 async fn told_after(office: &Office, agent: &Agent, cursor: &Value) -> (Value, usize) {
     let since = cursor.as_str().map_or_else(|| cursor.to_string(), str::to_owned);
     let page = office.get(agent, &format!("/events?since={since}&wait=0")).await.expect(200);
@@ -261,7 +261,7 @@ async fn told_after(office: &Office, agent: &Agent, cursor: &Value) -> (Value, u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_numbers_were_put_forward_a_client_from_before_misses_nothing() {
+async fn after_cursors_were_advanced_an_older_client_misses_nothing() {
     let database = PostgresDatabase::fresh().await;
     let office = Office::start(&database.url()).await;
     let (alice, bob) = office.pair(100).await;
@@ -269,7 +269,7 @@ async fn after_numbers_were_put_forward_a_client_from_before_misses_nothing() {
         office.send(&alice, &bob, &n.to_string()).await.expect(201);
     }
     let (remembered, _) = told_after(&office, &bob, &Value::from(0)).await;
-    // The database was put back: what the client knows of did not happen.
+    // The database was restored to a state before the entries that the client has seen.
     database
         .run("DELETE FROM deliveries WHERE number > 1; DELETE FROM events WHERE number > 1; UPDATE mailboxes SET head = 1")
         .await;

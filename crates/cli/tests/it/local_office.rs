@@ -33,7 +33,7 @@ impl Home {
         soon(self.command(arguments).output()).await.unwrap()
     }
 
-    /// What a verb that succeeds prints.
+    /// The stdout of a verb that must succeed.
     pub(crate) async fn amb(&self, arguments: &[&str]) -> String {
         let ended = self.run(arguments).await;
         assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -46,7 +46,7 @@ impl Home {
         serde_json::from_str(&self.amb(&all).await).unwrap()
     }
 
-    /// The exit code of a verb that fails, and its words.
+    /// The exit code and stderr of a verb that must fail.
     pub(crate) async fn refused(&self, arguments: &[&str]) -> (i32, String) {
         let ended = self.run(arguments).await;
         (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
@@ -103,12 +103,12 @@ async fn two_ups_at_once_start_one_office() {
 }
 
 #[tokio::test]
-async fn an_office_that_was_killed_is_not_running_and_comes_back_where_it_was() {
+async fn a_killed_office_is_not_running_and_restarts_at_the_same_address() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
     kill_process(pid(&up), Signal::KILL).unwrap();
-    // The lock goes with the process, which the kernel ends a moment after the signal.
+    // The lock is released when the process ends, shortly after the signal.
     let gone = async {
         while home.run(&["status"]).await.status.code() != Some(3) {
             tokio::task::yield_now().await;
@@ -122,13 +122,13 @@ async fn an_office_that_was_killed_is_not_running_and_comes_back_where_it_was() 
 }
 
 #[tokio::test]
-async fn where_the_port_is_taken_the_office_moves_and_its_keys_with_it() {
+async fn where_the_port_is_taken_the_office_and_its_keys_move_to_another() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
     home.amb(&["down"]).await;
     let address = up["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
-    // Taken by this test, or by whoever was quicker.
+    // Bound by this test, or by another process before it.
     let _taken = tokio::net::TcpListener::bind(&address).await;
     let moved = home.json(&["up"]).await;
     assert_ne!(moved["url"], up["url"]);
@@ -172,14 +172,14 @@ async fn verbs_take_the_office_that_is_named_before_the_one_that_runs() {
     assert_eq!(names(home.json(&["--dir", mail, "agents"]).await), ["cod"]);
     let by_environment = soon(home.command(&["--json", "agents"]).env("AMB_DIR", mail).output()).await.unwrap();
     assert_eq!(names(serde_json::from_slice(&by_environment.stdout).unwrap()), ["cod"]);
-    // A project's own mailbox goes before it, too, and asks for consent as ever.
+    // A project's own mailbox takes precedence, too, and needs consent as always.
     let project = home.root.path().join("project");
     fs_err::create_dir_all(project.join(".chipset/state/mail")).unwrap();
     let mut within = home.command(&["agents"]);
     let within = soon(within.current_dir(&project).output()).await.unwrap();
     assert_eq!(within.status.code(), Some(2), "{}", String::from_utf8_lossy(&within.stderr));
     assert!(String::from_utf8_lossy(&within.stderr).contains("forged mail"));
-    // nanobot's mailboxes come after it, and serve again when it has ended.
+    // nanobot's mailboxes come after it, and are used again once it has stopped.
     let nanobot = home.root.path().join(".nanobot/mailboxes");
     home.amb(&["--dir", nanobot.to_str().unwrap(), "register", "nano"]).await;
     let here = names(home.json(&["--as", "ann", "agents"]).await);
@@ -189,7 +189,7 @@ async fn verbs_take_the_office_that_is_named_before_the_one_that_runs() {
 }
 
 #[tokio::test]
-async fn whoever_says_no_name_at_the_local_office_speaks_as_the_person() {
+async fn the_person_acts_at_the_local_office_where_no_agent_is_named() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
@@ -200,7 +200,7 @@ async fn whoever_says_no_name_at_the_local_office_speaks_as_the_person() {
     home.amb(&["--as", "ann", "reply", "done"]).await;
     let mine = home.amb(&["read", "ann"]).await;
     assert!(mine.contains("look at the failing test") && mine.contains("done"), "{mine}");
-    // Own agents need no code, and a name beside the office still speaks for itself.
+    // Agents of the household need no code, and --as still selects the agent.
     home.amb(&["--as", "ann", "send", "ben", "hello"]).await;
     assert_eq!(home.json(&["--as", "ben", "inbox"]).await["sessions"][0]["other_agent_name"], "ann");
 }
@@ -218,7 +218,7 @@ async fn the_doctor_says_what_is_wrong_and_what_to_do() {
     let states: Vec<_> =
         well["checks"].as_array().unwrap().iter().map(|check| check["state"].as_str().unwrap()).collect();
     assert!(states.len() >= 4 && !states.contains(&"problem"), "{well}");
-    // A client that starts what is not there, and keys that others can read.
+    // A client with a missing program, and keys that others can read.
     let keys = home.root.path().join(".config/amb/keys.json");
     fs_err::set_permissions(&keys, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     fs_err::write(home.root.path().join(".mcp.json"), r#"{"mcpServers":{"mailbox":{"command":"/gone/amb"}}}"#).unwrap();
@@ -243,7 +243,7 @@ async fn completions_and_manual_pages_are_made() {
 }
 
 #[tokio::test]
-async fn a_wrong_word_is_answered_with_the_nearest_one() {
+async fn a_misspelt_verb_or_name_gets_a_suggestion() {
     let home = Home::new();
     for (wrong, near) in
         [(vec!["lgo"], "log"), (vec!["task", "lits"], "list"), (vec!["--json", "snd", "ben", "hi"], "send")]
@@ -278,9 +278,9 @@ async fn a_runtime_directory_of_somebody_else_is_not_used() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_written_up_says_what_to_change() {
+async fn up_says_what_to_change_where_nothing_can_be_written() {
     let home = Home::new();
-    // A file where the directory should be: nobody makes one there, root neither.
+    // A file in place of the directory: not even root can create one there.
     fs_err::write(home.root.path().join(".local"), "").unwrap();
     let mut up = home.command(&["up"]);
     let ended = soon(up.env("XDG_RUNTIME_DIR", home.root.path().join("none")).output()).await.unwrap();

@@ -7,7 +7,7 @@ use crate::mcp_client::{Model, amb};
 use crate::server_office::{Office, serve_command_at};
 
 #[tokio::test]
-async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_up() {
+async fn a_client_gets_errors_while_the_server_is_down_and_connects_once_it_is_up() {
     let home = tempdir().unwrap();
     let database = format!("sqlite:{}", home.path().join("mail.db").display());
     let office = Office::start(&database).await;
@@ -28,7 +28,7 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
 
     let office_again = Office::start_with(serve_command_at(&address, &database)).await;
     assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 1);
-    // What happens after the first call that got through is news, although the client came when nobody could say.
+    // Events after the first successful call are new, although the client started while the server was down.
     let carol = office_again.register("carol").await;
     let told = model.call("send_to_peer", json!({"to": "ghost", "message": "boo"})).await;
     assert!(told["unreachable_reasons"][0].as_str().unwrap().starts_with("unknown agent_id `ghost`"), "{told}");
@@ -40,7 +40,7 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
     let told = model.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
     assert_eq!(told["news"][0]["agent"], "carol", "{told}");
 
-    // A wait rides out a restart, whether it began before or in the middle of it.
+    // A wait survives a restart, whether it began before or during it.
     let restart = async {
         office_again.kill().await;
         let back = Office::start_with(serve_command_at(&address, &database)).await;
@@ -62,7 +62,7 @@ async fn a_client_that_leaves_while_the_server_is_down_is_not_held_up() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_server_does_not_know_is_told_by_the_tools() {
+async fn the_tools_report_a_key_that_the_server_does_not_know() {
     let home = tempdir().unwrap();
     let office = Office::start(&format!("sqlite:{}", home.path().join("mail.db").display())).await;
     let mut command = amb(home.path());
@@ -107,12 +107,12 @@ async fn processes_of_one_agent_take_nothing_from_each_other() {
         let told = model.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
         assert_eq!(told["messages"][0]["content"], "hello", "{told}");
     }
-    // Seen by both and read by neither, it is there for whoever claims it.
+    // Shown by both and read by neither, it can still be claimed.
     assert_eq!(two.call("mailbox_check", json!({})).await["unread"], 1);
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_one_is_named_at_the_start() {
+async fn a_path_that_cannot_be_a_directory_is_an_error_at_the_start() {
     let home = tempdir().unwrap();
     let file = home.path().join("file");
     fs_err::write(&file, "").unwrap();
@@ -123,7 +123,7 @@ async fn a_directory_that_cannot_be_one_is_named_at_the_start() {
 }
 
 #[tokio::test]
-async fn an_agent_that_nobody_named_is_asked_for_at_the_start() {
+async fn a_missing_agent_name_is_an_error_at_the_start() {
     let home = tempdir().unwrap();
     let ended = amb(home.path()).arg("--dir").arg(home.path()).arg("mcp").output().await.unwrap();
     assert_eq!(ended.status.code(), Some(2));

@@ -27,20 +27,20 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Starts the command, which is `amb mcp` in some office, and shakes hands.
+    /// Starts the command, which is `amb mcp` in some office, and does the MCP handshake.
     pub(crate) async fn start(command: &mut Command) -> Self {
-        // The only client that is rung for on its channel.
+        // The only client that is woken by a notification.
         Self::start_as(command, json!({"name": "claude-code", "version": "1"})).await
     }
 
-    /// The same, and what the process says on stderr.
+    /// The same, and the stderr of the process.
     pub(crate) async fn start_with_stderr(command: &mut Command) -> (Self, ChildStderr) {
         let mut model = Self::start(command.stderr(Stdio::piped())).await;
         let stderr = model.stderr();
         (model, stderr)
     }
 
-    /// What the process says on stderr, where the command has it piped.
+    /// The stderr of the process, where the command has it piped.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
     }
@@ -61,7 +61,7 @@ impl Model {
         self.stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    /// Asks, and answers the result. Notifications that come meanwhile are passed over.
+    /// Asks, and returns the result. Notifications that come meanwhile are passed over.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         self.asked += 1;
         let id = self.asked;
@@ -87,21 +87,21 @@ impl Model {
         (result["isError"] == true, text, result["structuredContent"].take())
     }
 
-    /// Calls a tool that must succeed; answers its data.
+    /// Calls a tool that must succeed; returns its data.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let (failed, text, data) = self.answer(tool, arguments).await;
         assert!(!failed, "{tool}: {text}");
         data
     }
 
-    /// Calls a tool that must succeed; answers its text.
+    /// Calls a tool that must succeed; returns its text.
     pub(crate) async fn read(&mut self, tool: &str, arguments: Value) -> String {
         let (failed, text, _) = self.answer(tool, arguments).await;
         assert!(!failed, "{tool}: {text}");
         text
     }
 
-    /// Calls a tool that must fail; answers what the model is told.
+    /// Calls a tool that must fail; returns what the model is told.
     pub(crate) async fn fails(&mut self, tool: &str, arguments: Value) -> String {
         let (failed, text, data) = self.answer(tool, arguments).await;
         assert!(failed, "{tool} should have failed: {text} {data}");
@@ -124,7 +124,7 @@ impl Model {
         self.child.kill().await.unwrap();
     }
 
-    /// The client goes: the process ends by itself.
+    /// Closes the client's end: the process ends by itself.
     pub(crate) async fn close(mut self) -> ExitStatus {
         drop(self.stdin);
         soon(self.child.wait()).await.unwrap()

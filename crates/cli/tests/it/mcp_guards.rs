@@ -12,7 +12,7 @@ use crate::server_office::{Agent, Office, soon};
 
 const NAMES: [&str; 6] = ["ann", "ben", "cat", "dan", "boss", "zoe"];
 
-/// Some agents who may write to each other.
+/// Agents that may write to each other.
 struct Town {
     home: TempDir,
     server: Option<(Office, Vec<Agent>)>,
@@ -41,7 +41,7 @@ impl Town {
         Self { home, server: Some((office, agents)) }
     }
 
-    /// Words of a shell that make `amb` this agent's.
+    /// The shell command that runs `amb` as this agent.
     fn words(&self, name: &str) -> String {
         let amb = env!("CARGO_BIN_EXE_amb");
         let home = self.home.path().display();
@@ -85,7 +85,7 @@ impl Town {
         let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
             "name": "mailbox_send", "arguments": {"to": next, "subject": "Work", "content": "please do it"}}});
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        // A client stays until it is answered.
+        // A client stays connected until it has its result.
         let text = format!(
             "#!/bin/sh\ncat > /dev/null\nout=$(mktemp -p {home})\n\
              {{ printf '%s\\n' '{hello}' '{ready}' '{call}'; until grep -q '\"id\":2' $out; do sleep 0.02; done; }} \
@@ -121,7 +121,7 @@ async fn a_ring_of_models_woken_by_bridges_ends() {
         town.says("boss", "ann", "go").await;
         let refused = |line: &Value| line["result"]["isError"] == true;
         soon(async {
-            // Who was refused may have written that down before the one whose mail it passed on.
+            // The refused model may have recorded that before the one whose message it passed on.
             while !town.said().iter().any(refused) || town.said().len() < 3 {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
@@ -161,7 +161,7 @@ async fn mail_of_others_beside_that_of_a_ring_does_not_keep_it_going() {
         assert!(refused.starts_with("loop_refused: "), "{refused}");
         let note = models[2].fails("send_to_peer", json!({"to": "ann", "message": "you do it"})).await;
         assert!(note.starts_with("loop_refused: "), "{note}");
-        // A letter to oneself passes nothing on: a directory takes it, a server says what is wrong with it.
+        // A message to oneself is no relay: a directory accepts it, a server refuses it with a reason.
         match &town.server {
             Some(_) => {
                 let own = models[2].fails("mailbox_send", work("cat")).await;

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use crate::mcp_client::{Model, amb};
 use crate::server_office::{Office, serve_command_at};
 
-/// Far less than the time after which a request of the client's own gives up, and more than a busy machine is late.
+/// Far less than the client's own request timeout, and more than the delays of a busy machine.
 const SLACK: Duration = Duration::from_secs(12);
 
 #[tokio::test]

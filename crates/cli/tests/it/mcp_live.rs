@@ -72,7 +72,7 @@ async fn a_note_to_an_agent_that_does_not_run_waits_in_its_mailbox() {
     let mut ann = model(home.path(), &nats.url(), "ann", &[]).await;
     sees(&mut ann, "ben", "live").await;
     assert!(ben.close().await.success());
-    // It said goodbye: nobody has to wait for its presence to expire.
+    // It removed its presence, so nobody has to wait for that to expire.
     soon(async {
         while ann.call("list_peers", json!({})).await["peers"][0]["status"] == "live" {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -129,7 +129,7 @@ async fn no_argument_says_who_is_speaking_and_no_body_imitates_another() {
 }
 
 #[tokio::test]
-async fn a_live_word_rings_and_the_bell_says_none_of_it() {
+async fn a_live_message_rings_without_its_text() {
     let (home, nats) = (tempdir().unwrap(), NatsServer::start());
     let mut ann = model(home.path(), &nats.url(), "ann", &[]).await;
     let mut ben = model(home.path(), &nats.url(), "ben", &[]).await;
@@ -142,7 +142,7 @@ async fn a_live_word_rings_and_the_bell_says_none_of_it() {
 }
 
 #[tokio::test]
-async fn whom_a_model_may_not_write_to_gets_neither_word_nor_mail() {
+async fn a_peer_that_is_not_allowed_gets_neither_a_live_message_nor_mail() {
     let (home, nats) = (tempdir().unwrap(), NatsServer::start());
     let mut ben = model(home.path(), &nats.url(), "ben", &[]).await;
     let mut ann = model(home.path(), &nats.url(), "ann", &["--allowed-delegate", "team-*"]).await;

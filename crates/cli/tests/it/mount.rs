@@ -127,7 +127,7 @@ async fn a_task_crosses_from_pending_to_completed_in_the_chipsets_layout() {
 }
 
 #[tokio::test]
-async fn what_goes_round_through_the_mount_is_stopped_where_it_would_come_back() {
+async fn a_loop_through_the_mount_is_refused() {
     let world = World::new(Database::sqlite(), Layout::Nanobot).await;
     let (coder, zoe) = (world.resident("coder").await, world.resident("zoe").await);
     let ann = world.server.register("ann-mcp").await;

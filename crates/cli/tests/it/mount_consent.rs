@@ -1,5 +1,5 @@
-//! Who reaches an agent of a mounted directory: `*` in its card means the agents of the directory, not every stranger who
-//! registered on the server.
+//! Who reaches an agent of a mounted directory: `*` in its card means the agents of the directory, not every stranger
+//! who registered on the server.
 
 use amb_core::mailbox::TaskFilter;
 use amb_core::{AllowFrom, Card, Draft, Kind, Mailbox as _, TaskState};
@@ -127,7 +127,7 @@ async fn a_connection_that_star_made_carries_nothing_once_the_mount_is_closed_on
 }
 
 #[tokio::test]
-async fn whom_a_mounted_agent_wrote_to_first_may_answer() {
+async fn an_agent_that_a_mounted_agent_wrote_to_first_may_reply() {
     for flags in [&[][..], &["--private-codes"]] {
         let world = World::with_flags(Database::sqlite(), Layout::Nanobot, flags).await;
         let coder = world.resident_with("coder", hears(&["*", "ann-mcp"])).await;

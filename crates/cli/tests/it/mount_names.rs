@@ -125,7 +125,7 @@ async fn mail_to_an_agent_of_the_office_waits_for_its_consent() {
 }
 
 #[tokio::test]
-async fn whom_a_mounted_agent_does_not_hear_is_rejected_at_once() {
+async fn a_sender_that_a_mounted_agent_does_not_allow_is_rejected_at_once() {
     let world = World::new(Database::sqlite(), Layout::Nanobot).await;
     let card = Card { allow_from: AllowFrom(vec!["bob-mcp".into()]), ..Card::default() };
     let coder = world.resident_with("coder", card).await;

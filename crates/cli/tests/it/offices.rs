@@ -42,7 +42,7 @@ async fn a_saved_office_is_used_from_then_on_and_for_once_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_wrong_name_says_which_one_is_near() {
+async fn an_unknown_office_gets_a_suggestion() {
     let home = Home::new();
     home.amb(&["office", "add", "work", "https://mail.example"]).await;
     let (code, words) = home.refused(&["office", "use", "wrok"]).await;
@@ -54,7 +54,7 @@ async fn a_wrong_name_says_which_one_is_near() {
 }
 
 #[tokio::test]
-async fn what_a_person_wrote_in_the_profile_stays() {
+async fn comments_in_the_profile_are_kept() {
     let home = Home::new();
     let file = home.root.path().join(".config/amb/config.toml");
     fs_err::create_dir_all(file.parent().unwrap()).unwrap();

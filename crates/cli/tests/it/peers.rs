@@ -49,7 +49,7 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
 
     ben.start_kill().unwrap();
     soon(ben.wait()).await.unwrap();
-    // Perhaps listed yet, but a send knows better at once.
+    // It may still be listed, but a send finds out at once.
     let sent = soon(amb(&nats, "ann", &["--json", "peer", "send", "ben", "still there?"]).output()).await.unwrap();
     assert_eq!(sent.status.code(), Some(3), "a script must see that nobody was reached");
     let report: Value = serde_json::from_slice(&sent.stdout).unwrap();
@@ -59,7 +59,7 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_in_the_address_of_nats_is_shown_to_nobody() {
+async fn the_password_in_a_nats_url_is_never_shown() {
     const SECRET: &str = "s3cret";
     let nats = NatsServer::start();
     let home = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Random histories on the network office, with kill -9: what the clients were told is compared with what everybody sees
-//! in the end. Several clients for each agent send, move tasks, acknowledge, claim and read at once.
+//! Random histories on the network office, with kill -9: what the clients were told is compared with what everybody
+//! sees in the end. Several clients for each agent send, move tasks, acknowledge, claim and read at once.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

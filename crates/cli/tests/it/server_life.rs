@@ -20,10 +20,10 @@ async fn a_second_server_on_the_same_file_is_refused_with_a_clear_message() {
     assert!(!output.status.success());
     assert!(stderr.contains("another server") && stderr.contains("mail.db"), "{stderr}");
     assert!(output.stdout.is_empty(), "a refused server must not say that it listens");
-    // The first is none the worse for it.
+    // The first server is not affected.
     assert!(first.is_ready().await);
     first.kill().await;
-    // The dead hold nothing.
+    // A killed process holds no lock.
     let next = Office::start(&file.url()).await;
     assert!(next.is_ready().await);
 }
@@ -82,7 +82,7 @@ async fn a_watch_goes_on_after_an_outage_where_it_was() {
     assert!(heard.contains("before"), "{heard}");
     office.kill().await;
     soon(async {
-        // A heartbeat may have been cut off too, and is spoken of first.
+        // A failed heartbeat may be reported first.
         while !said.next_line().await.unwrap().expect("a word about the outage").contains("watching on") {}
     })
     .await;
@@ -109,10 +109,10 @@ async fn settings_come_from_a_file_of_variables_unless_the_environment_has_them(
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     };
-    // What the file says holds: here a value that is none.
+    // The file's value is used: here an invalid one.
     let refused = soon(serve(&file).output()).await.unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
-    // What the environment says holds before it.
+    // The environment takes precedence over it.
     let mut command = serve(&file);
     command.env("AMB_RATE_LIMITS", "off");
     let office = Office::start_with(command).await;

@@ -31,7 +31,7 @@ struct Shared {
     /// Somebody was answered.
     progress: Notify,
     stop: AtomicBool,
-    /// Answers other than success and 503.
+    /// Returns other than success and 503.
     odd: std::sync::Mutex<Vec<String>>,
     unavailable: AtomicUsize,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Load {
 
 impl Load {
     /// Pairs of agents; in each one sends and the other listens. Every second sender repeats what was not answered,
-    /// under one Idempotency-Key; the others go on to the next message. With several replicas each message goes to another,
-    /// and whoever finds one gone turns to the next.
+    /// under one Idempotency-Key; the others go on to the next message. With several replicas each message goes to
+    /// another, and whoever finds one gone turns to the next.
     pub(crate) async fn begin(offices: &[&Office]) -> Self {
         let shared = Arc::new(Shared {
             places: offices.iter().map(|office| watch::Sender::new(office.address)).collect(),
@@ -106,7 +106,7 @@ impl Load {
         self.shared.places[replica].send_replace(office.address);
     }
 
-    /// Ends the load, and checks the promises against what the office has. Answers how many sends were answered.
+    /// Ends the load, and checks the promises against what the office has. Returns how many sends were answered.
     pub(crate) async fn check(self, office: &Office) -> usize {
         self.shared.stop.store(true, Ordering::SeqCst);
         let mut logs = Vec::new();

@@ -60,7 +60,7 @@ impl Machine {
         shell
     }
 
-    /// Runs a command that must succeed; answers all that it said.
+    /// Runs a command that must succeed; returns all that it said.
     async fn run(&self, command: &str) -> String {
         let ended = soon(self.shell(command).output()).await.unwrap();
         let said = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
@@ -88,7 +88,7 @@ impl Machine {
 }
 
 #[tokio::test]
-async fn whoever_follows_the_prompt_ends_with_a_working_mailbox() {
+async fn following_the_prompt_gives_a_working_mailbox() {
     let machine = Machine::new().await;
     let (prompt, _) = prompt_and_notes();
     fs_err::create_dir(machine.home.path().join(".openclaw")).unwrap();
@@ -188,7 +188,7 @@ async fn start_configured(home: &Path, config: &str) -> Model {
 }
 
 #[tokio::test]
-async fn the_commands_for_other_clients_are_good_ones() {
+async fn the_commands_for_other_clients_are_valid() {
     let machine = Machine::new().await;
     let (_, notes) = prompt_and_notes();
     let mut clients = 0;

@@ -1,4 +1,5 @@
-//! What a person sees in a terminal of 80 and of 120 columns: each command in a pseudo-terminal, whole screens as snapshots.
+//! What a person sees in a terminal of 80 and of 120 columns: each command in a pseudo-terminal, whole screens as
+//! snapshots.
 
 use std::process::Stdio;
 
@@ -28,8 +29,8 @@ impl Home {
     }
 }
 
-/// The text without what differs from one run to the next: ids, ports, and how many bytes are free.
-fn without_chance(text: &str) -> String {
+/// The text with the parts replaced that differ between runs: ids, ports, and the free disk space.
+fn normalized(text: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();
     let settled = |word: &str| -> String {
@@ -106,7 +107,7 @@ async fn screens(width: usize) -> String {
             plain(&shown).lines().filter(|line| line.chars().count() > width).map(str::to_owned).collect();
         assert!(wide.is_empty(), "{command} at {width}: {wide:#?}");
         if COMMANDS.contains(&command) {
-            screens.push_str(&format!("$ {command}\n{}\n\n", without_chance(&shown)));
+            screens.push_str(&format!("$ {command}\n{}\n\n", normalized(&shown)));
         }
     }
     screens

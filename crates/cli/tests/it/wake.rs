@@ -70,7 +70,7 @@ async fn a_lost_ring_is_followed_by_others_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn of_two_sessions_of_an_agent_the_one_active_last_is_woken() {
+async fn only_the_most_recently_active_session_of_an_agent_is_woken() {
     let town = Town::new().await;
     let (mut first, mut second) = (Inbox::new(town.home.path(), "one"), Inbox::new(town.home.path(), "two"));
     let mut one = Model::start(&mut town.claude(&first)).await;
@@ -105,7 +105,7 @@ async fn every_session_is_woken_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_thousand_mails_are_a_handful_of_rings() {
+async fn a_thousand_messages_cause_few_rings() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
     let mut model = Model::start(&mut town.claude(&inbox)).await;
@@ -164,7 +164,7 @@ async fn codex_is_woken_in_the_thread_it_called_from_last() {
 }
 
 #[tokio::test]
-async fn a_codex_that_fails_or_hangs_is_told_and_tried_again() {
+async fn a_codex_that_fails_or_hangs_is_reported_and_retried() {
     let town = Town::new().await;
     let (mut command, log) = town.codex("echo 'no rollout found for thread' >&2; exit 1");
     let mut model = Model::start(command.args(["--wake-again", "1s"])).await;
@@ -176,7 +176,7 @@ async fn a_codex_that_fails_or_hangs_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn without_a_thread_or_the_right_client_nobody_is_woken() {
+async fn without_a_thread_or_a_known_client_nothing_is_woken() {
     let town = Town::new().await;
     let (mut command, log) = town.codex("echo Queued");
     let mut model = Model::start(&mut command).await;
@@ -191,7 +191,7 @@ async fn without_a_thread_or_the_right_client_nobody_is_woken() {
 }
 
 #[tokio::test]
-async fn nobody_is_woken_where_it_is_turned_off() {
+async fn no_wake_turns_wake_ups_off() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
     let mut model = Model::start(town.claude(&inbox).arg("--no-wake")).await;

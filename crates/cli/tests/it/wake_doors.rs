@@ -208,7 +208,7 @@ async fn a_ring_that_cannot_be_written_down_is_not_made() {
 }
 
 #[tokio::test]
-async fn of_two_servers_of_one_session_one_rings() {
+async fn only_one_of_two_servers_of_a_session_rings() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
     // A client that has the server in its own file and in a plugin starts it twice.

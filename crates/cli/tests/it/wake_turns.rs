@@ -1,4 +1,5 @@
-//! What follows from a ring and what does not: turns of the user's own, clients that cannot be rung, offices that are servers.
+//! What follows from a ring and what does not: turns of the user's own, clients that cannot be rung, offices that are
+//! servers.
 
 use std::process::Stdio;
 
@@ -21,7 +22,7 @@ async fn automatic(town: &Town, session: &Value) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn an_answer_that_names_no_mail_is_one_all_the_same() {
+async fn an_answer_without_reply_to_is_automatic_too() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
     let mut model = Model::start(&mut town.claude(&inbox)).await;
@@ -88,7 +89,7 @@ async fn after_an_answer_a_woken_model_goes_on_with_the_next_task() {
 }
 
 #[tokio::test]
-async fn what_the_user_asks_for_after_a_ring_is_not_automatic() {
+async fn messages_that_the_user_asks_for_after_a_ring_are_not_automatic() {
     let town = Town::new().await;
     let (mut command, log) = town.codex("echo Queued");
     let mut model = Model::start_as(&mut command, json!({"name": "codex-mcp-client", "version": "1"})).await;
@@ -131,7 +132,7 @@ async fn a_session_that_was_cleared_is_known_by_its_new_id() {
 }
 
 #[tokio::test]
-async fn what_a_client_without_a_door_was_shown_its_bell_does_not_ring_for() {
+async fn the_bell_skips_messages_that_a_client_without_a_door_was_shown() {
     let town = Town::new().await;
     let mut model = Model::start_as(town.mailbox("ben").arg("mcp"), json!({"name": "opencode", "version": "1"})).await;
     let status = town.status_until(|status| status["sessions"][0]["state"] == "no door").await;
