@@ -23,7 +23,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) office: OfficeArgs,
 
-    /// Say more on stderr; twice for more still
+    /// Log more on stderr; repeat for more
     #[arg(short, long, global = true, help_heading = COMMON, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -72,7 +72,7 @@ pub(crate) struct OfficeArgs {
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", conflicts_with = "server")]
     pub(crate) dir: Option<PathBuf>,
 
-    /// How mail lies in the directory: nanobot or chipset; detected where not said [env: AMB_LAYOUT]
+    /// The layout of the directory: nanobot or chipset; detected by default [env: AMB_LAYOUT]
     #[arg(long, global = true, help_heading = COMMON, value_name = "LAYOUT")]
     pub(crate) layout: Option<amb_dir::Layout>,
 
@@ -84,7 +84,7 @@ pub(crate) struct OfficeArgs {
     #[arg(long, global = true, help_heading = COMMON, value_name = "NAME", conflicts_with_all = ["server", "dir"])]
     pub(crate) office: Option<String>,
 
-    /// The agent that is speaking [env: AMB_AS; at a server, MAILBOX_API_KEY speaks for its agent]
+    /// The agent that acts [env: AMB_AS; at a server, MAILBOX_API_KEY identifies its agent]
     #[arg(long = "as", global = true, help_heading = COMMON, value_name = "NAME")]
     pub(crate) me: Option<AgentName>,
 

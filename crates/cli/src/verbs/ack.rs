@@ -9,7 +9,7 @@ use crate::output::Output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben ack 0199c0de-...")]
 pub(crate) struct AckCommand {
-    /// The messages, or as much of the beginning of their ids as no other recent one has
+    /// The messages, or unique prefixes of their ids
     #[arg(required = true, value_name = "IDS")]
     ids: Vec<String>,
 }

@@ -96,7 +96,7 @@ Examples:
   amb admin operator ann --database-url postgres://mailbox:secret@localhost/agent_mailbox
   amb admin operator ann --revoke         ann sees it no more")]
 struct SetOperator {
-    /// Who
+    /// The agent or person
     name: AgentName,
     /// Take it back; it holds from the next page on
     #[arg(long)]

@@ -4,7 +4,7 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, ago, preview};
 
-/// List the agents you can write to, and whether they are there
+/// List the agents you can write to, and whether they are online
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann agents")]
 pub(crate) struct AgentsCommand {

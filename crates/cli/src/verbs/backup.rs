@@ -26,7 +26,7 @@ With PostgreSQL: pg_dump --format=custom --file=FILE \"$DATABASE_URL\"")]
 pub(crate) struct BackupCommand {
     /// Where the copy goes
     file: PathBuf,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -57,9 +57,9 @@ enum BridgeVerb {
     Run(run::RunArgs),
     /// Have the bridges of a file started by systemd or launchd, also after a reboot
     Install(install::InstallArgs),
-    /// Show this user's bridges and how they are
+    /// Show your bridges and their state
     Status(StateArgs),
-    /// Mail that was given up
+    /// Messages that bridges gave up on
     Dead {
         #[command(subcommand)]
         action: DeadVerb,
@@ -68,16 +68,16 @@ enum BridgeVerb {
 
 #[derive(Debug, clap::Args)]
 struct StateArgs {
-    /// Only the bridge that keeps its memory here
+    /// Only the bridge with this state directory
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum DeadVerb {
-    /// List it, oldest first
+    /// List them, oldest first
     List(StateArgs),
-    /// Try one again
+    /// Retry one
     Retry {
         /// The message
         id: MessageId,
@@ -88,17 +88,17 @@ enum DeadVerb {
 
 #[derive(Debug, clap::Args)]
 struct BridgeArgs {
-    /// How many turns run at once; those of one conversation follow each other
+    /// How many turns run at once; those of one conversation run one after another
     #[arg(long, value_name = "N", default_value_t = amb_bridge::DEFAULT_CONCURRENCY, value_parser = concurrency)]
     concurrency: usize,
     /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it
     /// with the answer; `ask` for models, `accept` for commands with --input text or json
     #[arg(long, value_name = "HOW", value_parser = tasks)]
     tasks: Option<TaskHandling>,
-    /// Give a mail up after so many failures
+    /// Give up on a message after this many failures
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: u32,
-    /// Where the bridge keeps its memory, instead of this user's data directory
+    /// The directory of the bridge's state, instead of one in your data directory
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]

@@ -22,12 +22,12 @@ enum ConnectionsVerb {
         /// The other agent
         name: AgentName,
     },
-    /// Hear nothing of an agent any more, requests included
+    /// Block an agent: nothing it sends reaches you, requests included
     Block {
         /// The other agent
         name: AgentName,
     },
-    /// Take a block back; the two of you are strangers then
+    /// Remove a block; you are not connected afterwards
     Unblock {
         /// The other agent
         name: AgentName,

@@ -23,13 +23,13 @@ Examples:
   amb --server http://127.0.0.1:8000 --as ann export -o mail.jsonl
   amb --as ann export --since 2026-11-01T00:00:00Z | jq -r .subject | sort | uniq -c")]
 pub(crate) struct ExportCommand {
-    /// Into this file instead of stdout
+    /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long, requires = "output")]
     force: bool,
-    /// Only what was sent at or after this time
+    /// Only messages sent at or after this time
     #[arg(long, value_name = "T")]
     since: Option<Timestamp>,
 }

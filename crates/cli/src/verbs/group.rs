@@ -30,14 +30,14 @@ enum GroupVerb {
     List,
     /// Make a group; you are its owner and first member
     Create {
-        /// What to call it, which no agent has
+        /// Its name, which no agent has
         group: AgentName,
     },
     /// Invite an agent that you are connected with to a group of yours
     Invite {
         /// The group
         group: AgentName,
-        /// Whom
+        /// The agent
         agent: AgentName,
     },
     /// Agree to an invitation
@@ -54,7 +54,7 @@ enum GroupVerb {
     Remove {
         /// The group
         group: AgentName,
-        /// Whom
+        /// The agent
         agent: AgentName,
     },
 }

@@ -33,10 +33,10 @@ Examples:
   echo '{\"session_id\":\"s\",\"hook_event_name\":\"PostToolUse\"}' | amb --as ben hook claude post-tool
   in Claude Code's settings:  {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"amb --as ben hook claude stop\"}]}]}}")]
 pub(crate) struct HookCommand {
-    /// Whose hook it is
+    /// The client
     #[arg(value_enum)]
     client: HookClient,
-    /// What has happened
+    /// The event
     #[arg(value_enum)]
     event: HookEvent,
 }

@@ -37,19 +37,19 @@ enum HouseholdVerb {
     List,
     /// The conversations of your agents, the one with the newest message first; `amb end` ends one
     Sessions,
-    /// Say under which name you write as the household's person; only where nobody did yet
+    /// Create the household's person, as whom you write, under this name; only where there is none yet
     Person {
         /// The name
         name: AgentName,
     },
     /// Let an agent in that is registered already, and whose key is kept here
     Add {
-        /// Whom
+        /// The agent
         name: AgentName,
     },
     /// Take an agent out, or a whole machine
     Remove {
-        /// Whom
+        /// The agent
         #[arg(required_unless_present = "machine")]
         name: Option<AgentName>,
         /// The machine, by its name, its id or the beginning of that, as `amb household` shows them: its token becomes
@@ -188,7 +188,7 @@ Examples:
   amb invite laptop
   amb household remove --machine laptop   takes it back")]
 pub(crate) struct InviteCommand {
-    /// What to call that machine
+    /// The name of that machine
     #[arg(default_value = "machine")]
     label: String,
 }

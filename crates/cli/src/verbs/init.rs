@@ -35,7 +35,7 @@ Examples:
 
 docs/init.md lists what is written for which client.")]
 pub(crate) struct InitCommand {
-    /// Whose hook it is
+    /// The client
     #[arg(value_enum)]
     client: InitClient,
     /// The name of the server in the client's configuration
@@ -44,7 +44,7 @@ pub(crate) struct InitCommand {
     /// Whose configuration; the project's for claude-code, the user's for the others
     #[arg(long, value_enum, value_name = "SCOPE", conflicts_with = "config")]
     scope: Option<Scope>,
-    /// The file, where it is not in its usual place
+    /// The configuration file, where it is not in its default place
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
     /// openclaw: also open the gateway's route that `amb bridge openclaw` uses

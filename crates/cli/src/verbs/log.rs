@@ -57,10 +57,10 @@ pub(crate) struct LogCommand {
     /// Only what happened since then: a time (2026-12-01T12:00:00Z) or a span (90m, 2h, 3d)
     #[arg(long, value_name = "T", value_parser = since)]
     since: Option<Timestamp>,
-    /// The last so many
+    /// How many past events to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Go on with what happens, until interrupted
+    /// Keep printing new events until interrupted
     #[arg(short, long)]
     follow: bool,
 }

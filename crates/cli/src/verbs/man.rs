@@ -14,7 +14,7 @@ use crate::output::Output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb man ~/.local/share/man/man1 && man amb-send")]
 pub(crate) struct ManCommand {
-    /// Where; made if it is not there
+    /// The directory; created if it does not exist
     dir: PathBuf,
 }
 

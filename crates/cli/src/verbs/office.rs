@@ -34,21 +34,21 @@ pub(crate) struct OfficeCommand {
 enum OfficeVerb {
     /// Save an office; --as says who speaks there
     Add {
-        /// What to call it
+        /// Its name
         name: String,
         /// Its address, such as https://mail.example, or a directory
         place: String,
     },
     /// Use a saved office from now on; `local` is the one that `amb up` starts
     Use {
-        /// Which
+        /// The name of the office
         name: String,
     },
     /// Your offices, the one in use first, with whose keys you have there
     List,
     /// Forget a saved office
     Remove {
-        /// Which
+        /// The name of the office
         name: String,
         /// Forget the keys that are kept for it, too; nobody can speak for those agents then
         #[arg(long)]

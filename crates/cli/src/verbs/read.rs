@@ -20,7 +20,7 @@ Examples:
   amb read ann                              the newest conversation with ann
   amb --as ben read 0199c0de --limit 50     by the beginning of its id, as `amb inbox` shows it")]
 pub(crate) struct ReadCommand {
-    /// The agent whose newest session it is, or the session, or as much of the beginning of its id as no other has. Without it, the
+    /// The agent whose newest session it is, or the session, or a unique prefix of its id. Without it, the
     /// newest session with unread mail, else the newest
     #[arg(value_name = "SESSION")]
     session: Option<String>,

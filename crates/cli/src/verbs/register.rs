@@ -22,7 +22,7 @@ Examples:
   amb register coder --allow-from researcher --max-concurrent-tasks 1
   amb register coder --server https://mail.example.org --household")]
 pub(crate) struct RegisterCommand {
-    /// The agent's name, or several at once; --as where not given
+    /// The agent's name, or several at once; by default --as
     #[arg(value_name = "NAME")]
     names: Vec<AgentName>,
     /// What it is, in a sentence
@@ -31,7 +31,7 @@ pub(crate) struct RegisterCommand {
     /// Something it can do; repeat for more
     #[arg(long = "capability", value_name = "C")]
     capabilities: Vec<String>,
-    /// Whom it hears; repeat for more, '*' for everybody (the default)
+    /// An agent that may write to it; repeat for more, '*' for everybody (the default)
     #[arg(long = "allow-from", value_name = "A")]
     allow_from: Vec<String>,
     /// How many tasks it works on at once

@@ -22,7 +22,7 @@ Examples:
   amb --as ann send ben 'sort the files' --kind task --deadline 2h
   amb --as ben send ann 'yes' --reply-to 0199c0de-...")]
 pub(crate) struct SendCommand {
-    /// Who shall receive it
+    /// The recipient
     to: AgentName,
     /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
     text: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct SendCommand {
     /// belongs to the session of what it answers
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// Continue this session: its id, or as much of the beginning as no other has
+    /// Continue this session: its id, or a unique prefix of it
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// message, task, or a label such as work_assignment
@@ -58,7 +58,7 @@ pub(crate) struct SendCommand {
     /// Add a JSON value for programs; repeat for more
     #[arg(long = "data", value_name = "JSON", value_parser = json)]
     data: Vec<serde_json::Value>,
-    /// For a task: where the answer shall go, as a JSON object with channel, session_id and chat_id
+    /// For a task: where the answer is to go, as a JSON object with channel, session_id and chat_id
     #[arg(long, value_name = "JSON", value_parser = callback)]
     callback: Option<amb_core::Callback>,
     /// Ties a question to its answers

@@ -25,7 +25,7 @@ use crate::signals::interruption;
 /// Run the network office: HTTP and WebSocket on one port
 ///
 /// Starts at once, with SQLite in your data directory. Each setting can be given by a flag, by the environment, or in a
-/// file of the same names (`listen = "0.0.0.0:8000"`); the first of them that says something holds.
+/// file of the same names (`listen = "0.0.0.0:8000"`); the first of them that is set takes precedence.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub(crate) struct ServeCommand {
     /// A TOML file with any of these settings
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
-    /// A file of environment variables, one NAME=value a line; what is set already holds
+    /// A file of environment variables, one NAME=value a line; variables that are set take precedence
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]
@@ -110,7 +110,7 @@ struct ServeSettings {
     #[arg(long = "cors-origin", value_name = "ORIGIN", env = "AMB_CORS_ORIGINS", value_delimiter = ',')]
     #[serde(rename = "cors_origin")]
     cors_origins: Vec<String>,
-    /// Believe X-Forwarded-For; only behind a proxy that writes it
+    /// Trust X-Forwarded-For; only behind a proxy that sets it
     #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
     trust_forwarded_for: Option<bool>,
     /// Who may register: anybody, whoever has the token, or nobody [default: open; token where one is given]

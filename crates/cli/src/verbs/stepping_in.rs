@@ -40,7 +40,7 @@ Examples:
   amb household sessions                  the conversations of your agents
   amb end 0199c0de                        this one is over")]
 pub(crate) struct EndCommand {
-    /// The session, or as much of the beginning of its id as no other has
+    /// The session, or a unique prefix of its id
     session: String,
 }
 

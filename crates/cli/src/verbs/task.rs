@@ -62,16 +62,16 @@ enum TaskVerb {
     Cancel(TaskMove),
     /// Give a task of your household to another of its agents
     Reassign {
-        /// The task, or as much of the beginning of its id as no other has
+        /// The task, or a unique prefix of its id
         id: String,
-        /// Who is to have it
+        /// The new assignee
         name: AgentName,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct TaskMove {
-    /// The task, or as much of the beginning of its id as no other has
+    /// The task, or a unique prefix of its id
     id: String,
     /// What to tell its owner
     note: Option<String>,

@@ -43,7 +43,7 @@ enum TranscriptVerb {
         /// The chat's own id of it: the same one twice is the same line
         #[arg(long, value_name = "M")]
         message_id: Option<String>,
-        /// When, in milliseconds since 1970; now where not given
+        /// When, in milliseconds since 1970; by default now
         #[arg(long, value_name = "MS")]
         timestamp_ms: Option<f64>,
         #[command(flatten)]
@@ -65,7 +65,7 @@ enum TranscriptVerb {
         key: TranscriptKey,
         /// The agent to share it with
         agent: AgentName,
-        /// What it may do
+        /// What the agent may do
         #[arg(default_value = "read")]
         access: SharedAccess,
     },
@@ -90,10 +90,10 @@ enum SharedAccess {
 
 #[derive(Debug, clap::Args)]
 struct TranscriptPlace {
-    /// Where the files are; nanobot's transcripts where not given
+    /// The directory of the files, by default nanobot's transcripts
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// At a server: the agent that shares the transcript with you; yours where not given
+    /// At a server: the agent that shares the transcript with you, by default yourself
     #[arg(long, value_name = "NAME", conflicts_with = "root")]
     owner: Option<AgentName>,
 }

@@ -30,7 +30,7 @@ pub(crate) struct WakeCommand {
 enum WakeVerb {
     /// Ring once, and say by which door it went, or why there is none and what to change
     Test {
-        /// Which client; found out where not said
+        /// The client, by default detected
         #[arg(long, value_enum)]
         client: Option<WakeClient>,
     },

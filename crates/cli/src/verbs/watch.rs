@@ -40,7 +40,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
     after_help = "Examples:\n  amb --as ben watch\n  amb --as ben watch --ack --json | while read -r mail; do handle \"$mail\"; done"
 )]
 pub(crate) struct WatchCommand {
-    /// Take mail and acknowledge it once printed
+    /// Claim mail, and acknowledge it once printed
     #[arg(long)]
     ack: bool,
     /// Begin after this cursor instead of now

@@ -25,22 +25,22 @@ One process is kept for all mail, with a session for each peer. What the agent a
 refused unless --permissions says otherwise. Of your own environment it gets PATH, HOME, USER, LOGNAME,
 SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
 pub(super) struct AcpArgs {
-    /// What is allowed when the agent asks: reject (nothing), read (what only looks) or allow (everything)
+    /// What the agent is granted when it asks: reject (nothing), read (actions that only read) or allow (everything)
     #[arg(long, value_name = "RULE", default_value = "reject", value_parser = permissions)]
     permissions: Permissions,
     /// Which mail shares a session, and with it the agent's memory: that of a peer, of a thread, or all of it (one)
     #[arg(long, value_name = "WHICH", default_value = "peer", value_parser = sessions)]
     sessions: Conversations,
-    /// The directory in which the agent works; the present one unless named
+    /// The agent's working directory, by default the current one
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// The agent's way of authentication that is asked for before the first session
+    /// The authentication method that is requested of the agent before the first session
     #[arg(long, value_name = "METHOD")]
     auth: Option<String>,
-    /// A variable of your environment that the agent gets, too, or NAME=VALUE; repeat for more
+    /// Pass a variable of your environment to the agent, or set NAME=VALUE; repeat for more
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// How long a turn may take; then it is cancelled
+    /// The timeout of a turn; then it is cancelled
     #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]

@@ -27,10 +27,10 @@ pub(super) struct ExecArgs {
     /// What the command gets on stdin: text, prompt (fenced, for models) or json
     #[arg(long, default_value = "text", value_parser = input)]
     input: Input,
-    /// A variable of your environment that the command gets, too, or NAME=VALUE; repeat for more
+    /// Pass a variable of your environment to the command, or set NAME=VALUE; repeat for more
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// How long the command may run; it is killed with all that it started
+    /// The timeout of the command; it is killed with all that it started
     #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]

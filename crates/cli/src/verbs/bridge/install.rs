@@ -37,19 +37,19 @@ pub(super) struct InstallArgs {
     /// The file that names the bridges
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The service's name; the file's own unless named
+    /// The service's name, by default the file's
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
-    /// A further variable of your environment that is kept for the bridges; repeat for more
+    /// A further variable of your environment to store for the bridges; repeat for more
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// The service manager; that of this system unless named
+    /// The service manager, by default this system's
     #[arg(long, value_enum, value_name = "MANAGER")]
     manager: Option<Manager>,
     /// Show what would be written, without the values of variables, and write nothing
     #[arg(long)]
     print: bool,
-    /// Take the service away again
+    /// Remove the service
     #[arg(long, conflicts_with = "print")]
     remove: bool,
 }

@@ -29,7 +29,7 @@ pub(super) struct OpenClawArgs {
     /// How turns are asked for: auto, chat, websocket or sessions_send
     #[arg(long, default_value = "auto", value_parser = route)]
     route: RouteChoice,
-    /// The gateway's address; where it is not said, the port in openclaw.json on this machine, else 18789
+    /// The gateway's address, by default the port in openclaw.json on this machine, else 18789
     #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL")]
     gateway_url: Option<String>,
     /// One OpenClaw session for all mail, such as your own, agent:main:main; otherwise each peer has its own, such as
@@ -39,7 +39,7 @@ pub(super) struct OpenClawArgs {
     /// A session for each peer, of the agent that --session names
     #[arg(long)]
     session_per_peer: bool,
-    /// How long a turn may take
+    /// The timeout of a turn
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]

@@ -44,7 +44,7 @@ pub(super) fn is_repeated_stop(input: &Value) -> bool {
 }
 
 impl HookClient {
-    /// Whose hook it is's id of the session; where it gives none, all of its sessions are one.
+    /// The client's id of the session; where it gives none, all of its sessions are one.
     pub(super) fn session(self, input: &Value) -> String {
         let variable = match self {
             HookClient::Claude => Some("CLAUDE_CODE_SESSION_ID"),
@@ -80,7 +80,7 @@ impl HookClient {
         }
     }
 
-    /// Whose hook it is's own name of the event: the one in the input, where several of its events are one of ours.
+    /// The client's own name of the event: the one in the input, where several of its events are one of ours.
     fn event_name(self, event: HookEvent, input: &Value) -> &'static str {
         let given = input["hook_event_name"].as_str().unwrap_or_default();
         match (self, event) {
