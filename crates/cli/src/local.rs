@@ -142,17 +142,22 @@ impl LocalOfficeLock {
         Err(OfficeError::unavailable(detail).into())
     }
 
-    /// Writes the record of this address. Keys and household of the previous address move to it.
-    pub(crate) fn record(&self, url: &str, store: &str) -> Result<()> {
-        let server: ServerUrl = url.parse()?;
-        if let Some(before) = last_address().filter(|before| *before != server.to_string()) {
-            keys::change_address(&before, &server.to_string())?;
-            household::change_address(&before, &server.to_string())?;
+    /// Makes this the address of the local office. The keys and the household of the previous address move to it.
+    pub(crate) fn move_to(&self, url: &str) -> Result<()> {
+        let server = url.parse::<ServerUrl>()?.to_string();
+        if let Some(before) = last_address().filter(|before| *before != server) {
+            keys::change_address(&before, &server)?;
+            household::change_address(&before, &server)?;
         }
-        durable::replace_private(&last_address_file()?, server.to_string().as_bytes())?;
+        durable::replace_private(&last_address_file()?, server.as_bytes())
+    }
+
+    /// Writes the record by which other verbs find the office.
+    pub(crate) fn record(&self, url: &str, store: &str) -> Result<()> {
+        let url = url.parse::<ServerUrl>()?.to_string();
         let pid = i32::try_from(std::process::id()).context("a process id")?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let record = OfficeRecord { url: server.to_string(), pid, store: store.to_owned(), version, started_at: now() };
+        let record = OfficeRecord { url, pid, store: store.to_owned(), version, started_at: now() };
         Ok(durable::replace(&self.record, &serde_json::to_vec_pretty(&record)?, durable::PRIVATE)?)
     }
 }

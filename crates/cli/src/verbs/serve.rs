@@ -303,19 +303,22 @@ impl ServeCommand {
             None => None,
         };
         let address = office.local_addr()?;
+        let url = format!("{scheme}://{address}");
         // The store creates the directory of the default database.
-        let url = settings.database_url.clone().map_or_else(default_url, Ok)?;
-        let store = amb_store::open(&url).await?;
+        let database_url = settings.database_url.clone().map_or_else(default_url, Ok)?;
+        let store = amb_store::open(&database_url).await?;
         // A URL of PostgreSQL may hold a password.
-        let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
+        let place = database_url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
+        // Before a household is founded, whose token the one of the previous address would replace.
+        let moved = local.as_ref().map_or(Ok(()), |local| local.move_to(&url));
         if address.ip().is_loopback() && settings.no_household != Some(true) {
-            found_household(&*store, &format!("{scheme}://{address}"), output).await?;
+            found_household(&*store, &url, output).await?;
         }
         config.owner_is_operator = address.ip().is_loopback();
         // Before "listening" is printed: a script that reads it may stop the office at once.
         let shutdown = interruption()?;
         if let Some(local) = &local
-            && let Err(error) = local.record(&format!("{scheme}://{address}"), place)
+            && let Err(error) = moved.and_then(|()| local.record(&url, place))
         {
             output.note(format!("warning: other verbs do not find this office by themselves: {error:#}"));
         }

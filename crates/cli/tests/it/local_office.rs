@@ -138,6 +138,21 @@ async fn where_the_port_is_taken_the_office_and_its_keys_move_to_another() {
 }
 
 #[tokio::test]
+async fn the_household_of_a_new_database_is_joined_also_where_the_port_has_changed() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    home.amb(&["down"]).await;
+    fs_err::remove_file(up["store"].as_str().unwrap()).unwrap();
+    // Bound by this test, or by another process before it.
+    let _taken = tokio::net::TcpListener::bind(up["url"].as_str().unwrap().strip_prefix("http://").unwrap()).await;
+    let moved = home.json(&["up"]).await;
+    assert_ne!(moved["url"], up["url"]);
+    home.amb(&["register", "ann"]).await;
+    let household = home.json(&["household"]).await;
+    assert!(household["members"].as_array().unwrap().iter().any(|member| member["name"] == "ann"), "{household}");
+}
+
+#[tokio::test]
 async fn an_office_that_cannot_start_shows_the_end_of_its_log() {
     let home = Home::new();
     fs_err::create_dir_all(home.data().join("mailbox.db")).unwrap();
