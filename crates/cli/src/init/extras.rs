@@ -56,9 +56,10 @@ impl InitClient {
                 visible.chain(hooks).collect()
             }
             Self::Zed => {
-                let rules = TOOLS.iter().map(|tool| format!("mcp:{name}:{tool}"));
-                let path = ["agent", "tool_permissions", "tools"];
-                rules.map(|rule| Setting::new(&[&path[..], &[&rule, "default"]].concat(), "allow".into())).collect()
+                let allow = |rule: String| {
+                    Setting::new(&["agent", "tool_permissions", "tools", &rule, "default"], "allow".into())
+                };
+                TOOLS.iter().map(|tool| allow(format!("mcp:{name}:{tool}"))).collect()
             }
             _ => Vec::new(),
         }
@@ -76,7 +77,7 @@ impl InitClient {
         let (home, project) = (&places.home, &places.project);
         let at = |user: PathBuf, own: &str| if scope == Scope::User { user } else { project.join(own) };
         // In both scopes under the same name.
-        let beside = |file: &str| at(home.join(file), file);
+        let dotfile = |file: &str| at(home.join(file), file);
         let json = |path: PathBuf, settings| Extra { path, format: Format::Json, settings };
         let instructions = |path: PathBuf| {
             let settings = vec![Setting::new(&[], SKILL.into())];
@@ -94,7 +95,7 @@ impl InitClient {
                 if hooks.are_written(false) && !account.has_plugin {
                     settings.extend(self.hooks(account));
                 }
-                vec![json(beside(".claude/settings.json"), settings)]
+                vec![json(dotfile(".claude/settings.json"), settings)]
             }
             Self::Codex => {
                 let codex = &places.codex_home;
@@ -108,8 +109,8 @@ impl InitClient {
                 let mut allow = Setting::rule(&["mcpAllowlist"], format!("{name}:*"));
                 // A list there replaces the one in Cursor's own settings, so it is not created.
                 allow.entry = allow.entry.map(|mark| EntryMark { only_if_there: true, ..mark });
-                let allow = json(beside(".cursor/permissions.json"), vec![allow]);
-                let hooks = hooks.are_written(true).then(|| json(beside(".cursor/hooks.json"), self.hooks(account)));
+                let allow = json(dotfile(".cursor/permissions.json"), vec![allow]);
+                let hooks = hooks.are_written(true).then(|| json(dotfile(".cursor/hooks.json"), self.hooks(account)));
                 std::iter::once(allow).chain(hooks).collect()
             }
             // Copilot's command line reads only the hooks of a project.
@@ -133,7 +134,7 @@ impl InitClient {
             Self::Qwen => ("qwen", ["SessionStart", "UserPromptSubmit", "PostToolBatch", "Stop"]),
             Self::Codex => ("codex", ["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"]),
             Self::Gemini => ("gemini", ["SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"]),
-            // These two have no event for a prompt whose hook the model would hear of.
+            // These two do not pass the output of a prompt hook to the model, so none is written.
             Self::Cursor => ("cursor", ["sessionStart", "", "postToolUse", "stop"]),
             Self::Copilot => ("copilot", ["sessionStart", "", "postToolUse", "agentStop"]),
             _ => return Vec::new(),
