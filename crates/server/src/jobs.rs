@@ -86,7 +86,7 @@ async fn regular(app: App) {
             _ = upkeep.tick() => {
                 app.limits.sweep();
                 app.metrics.upkeep();
-                if let Err(error) = app.store.forgive().await {
+                if let Err(error) = app.store.prune_rate_limits().await {
                     failed("forgiving what is earned back", &error);
                 }
             }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError};
-use amb_store::{AgentKey, Charge, How, Store};
+use amb_store::{AgentKey, Charge, ChargeMode, Store};
 
 use limit::{Limit, Rates};
 
@@ -223,15 +223,15 @@ impl Limiter {
     }
 }
 
-fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32, how: How) -> Charge {
+fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32, mode: ChargeMode) -> Charge {
     let Rates { each, room } = limit.rates();
-    Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, how }
+    Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, mode }
 }
 
 /// Spends one here and, if allowed, one of the shared account.
 async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K, refusal: &str) -> Allowed {
     limit.take(key).map_err(|wait| refuse(refusal, wait))?;
-    let charged = store.charge(&[charge(limit, key, 1, How::IfRoom)]).await?;
+    let charged = store.charge(&[charge(limit, key, 1, ChargeMode::IfRoom)]).await?;
     match charged.first() {
         Some(charged) if charged.refused => {
             limit.owe(key, charged.owed);
@@ -245,7 +245,7 @@ async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<
 /// Refunds one.
 async fn give_back<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K) {
     limit.give_back(key);
-    if let Err(error) = store.charge(&[charge(limit, key, 1, How::Back)]).await {
+    if let Err(error) = store.charge(&[charge(limit, key, 1, ChargeMode::Refund)]).await {
         // The debt expires by itself within a minute.
         tracing::warn!(%error, of = limit.name(), "refund of a rate limit charge failed");
     }
@@ -261,7 +261,7 @@ async fn settle<K: Display + Hash + Eq + Clone>(
     let little = earned / 10 / (u128::from(others) + 1);
     let spent = limit.take_spent(u32::try_from(little).unwrap_or(u32::MAX));
     for some in spent.chunks(CHARGES_AT_ONCE) {
-        let charges: Vec<_> = some.iter().map(|(key, count)| charge(limit, key, *count, How::Done)).collect();
+        let charges: Vec<_> = some.iter().map(|(key, count)| charge(limit, key, *count, ChargeMode::Always)).collect();
         for ((key, _), charged) in some.iter().zip(store.charge(&charges).await?) {
             limit.owe(key, charged.owed);
         }

@@ -12,22 +12,22 @@ use crate::quota::Stored;
 use crate::row::{kind_text, rank};
 use crate::types::{Agent, AgentKey};
 
-/// One who gets a message.
+/// A recipient of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Addressee {
     pub(crate) agent: AgentKey,
-    /// Whether the sender is the person of this agent's household. Only the office says so, by [`Consent::marks_person`].
+    /// Whether the sender is the person of this agent's household; decided only by [`Consent::marks_person`].
     ///
     /// [`Consent::marks_person`]: amb_core::consent::Consent::marks_person
     pub(crate) from_person: bool,
 }
 
-/// Columns to insert for a message; JSON is text already.
+/// Columns to insert for a message; JSON is serialized.
 #[derive(Debug)]
 pub struct Columns<'a> {
     pub(crate) id: Uuid,
     pub(crate) sender: i64,
-    /// To whom it is charged: its sender, unless the office wrote it in that one's name.
+    /// The agent that is charged for it: its sender, unless the office wrote it in the sender's name.
     pub(crate) payer: i64,
     pub(crate) at: Timestamp,
     pub(crate) priority: i16,
@@ -44,7 +44,7 @@ pub struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// The columns of a message that its sender pays for.
+    /// Returns the columns of a message that is charged to its sender.
     pub(crate) fn new(caller: &Agent, message: &'a OutgoingMessage, hop: &Hop, task: Option<String>) -> Result<Self> {
         Ok(Self {
             id: message.id,
@@ -59,13 +59,13 @@ impl<'a> Columns<'a> {
             correlation_id: message.correlation_id.as_ref().map(|id| id.as_str()),
             task,
             callback: json_of(message.callback.as_ref())?,
-            content: message.content_to_keep(),
+            content: message.content_to_store(),
             parts: json_of(message.parts.as_ref())?,
             metadata: message.metadata_json()?,
         })
     }
 
-    /// What it counts where so many agents get it.
+    /// Returns the storage that it takes with so many recipients.
     pub(crate) fn stored(&self, copies: usize) -> Stored {
         let json = [&self.parts, &self.metadata, &self.callback];
         let bytes = self.content.len() + json.into_iter().flatten().map(String::len).sum::<usize>();

@@ -1,13 +1,15 @@
-//! What the verbs need of a database: statements, locks, logs, and one transaction around them.
+//! The database interface of the verbs: statements, locks, logs, and the transaction around them.
 //!
-//! A verb is an async function over [`Tx`] (or [`Db`], where it only reads) that loads facts, asks core, and writes rows.
-//! Both databases run the same statements where their tables are the same; parameters are `$1`, `$2`, …. What they do
-//! differently (numbers in a log, locks, mail) is a method of [`Tx`]. SQLite's futures are ready when they are first polled,
-//! so its writer thread runs a verb without a runtime.
+//! A verb is an async function over [`Tx`] (or [`Db`], where it only reads) that loads facts, calls core to decide, and writes
+//! rows. Both databases run the same statements; parameters are `$1`, `$2`, …. What they do differently (numbers in a log,
+//! locks, mail) is a method of [`Tx`]. SQLite's futures are ready when they are first polled, so its writer thread runs a verb
+//! without a runtime.
 
 mod dialect;
 mod run;
 mod value;
+
+use std::any::Any;
 
 use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
@@ -19,11 +21,11 @@ pub(crate) use run::{read, write};
 pub(crate) use value::{Cell, Cells, FromRow, Row, Value, from_row, values};
 
 use crate::StoreError;
-use crate::budget::Budget;
 use crate::columns::{Addressee, Columns};
 use crate::error::Result;
-use crate::known::KnownKeys;
+use crate::key_cache::KeyCache;
 use crate::outgoing::OutgoingMessage;
+use crate::page_budget::PageBudget;
 use crate::quota::{Account, Stored};
 use crate::types::{Agent, AgentKey, LogEntry, Written};
 
@@ -53,7 +55,7 @@ impl From<Failed> for StoreError {
 }
 
 impl Failed {
-    /// What has to be locked has changed since it was read, so that the locks taken are too few. The transaction is retried.
+    /// The rows to lock have changed since they were read, so that not all locks are held. The transaction is retried.
     pub(crate) fn changed() -> Self {
         Failed::Retry(StoreError::unavailable("the office is busy with the same agents; try again"))
     }
@@ -62,35 +64,35 @@ impl Failed {
 /// The result of a verb inside its transaction.
 pub(crate) type Tried<T> = Result<T, Failed>;
 
-/// Reading one consistent state.
+/// A consistent snapshot to read from.
 #[async_trait]
 pub trait Db: Send {
-    /// Gives the rows that a statement returns to `visit`, one after the other, until that returns `false`.
+    /// Passes the rows of a statement to `visit`, one after the other, until that returns `false`.
     async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()>;
 
-    /// Where the statements of this database differ.
+    /// The SQL fragments that differ between the databases.
     fn dialect(&self) -> &'static Dialect;
 }
 
-/// What is done with each row; `false` says that no more are wanted.
+/// Is called with each row; returns whether to continue.
 pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row<'_>) -> Tried<bool> + Send);
 
 /// A transaction. The entries that it appends to logs are returned with the verb's result.
 #[async_trait]
 pub trait Tx: Db {
-    /// Runs a statement. Returns how many rows it changed.
+    /// Runs a statement. Returns the number of rows it changed.
     async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<u64>;
 
     /// Inserts a row. Returns its id.
     async fn insert(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<i64>;
 
-    /// Locks these mailboxes: all that the transaction needs, in one call. What belongs to an agent changes only under the lock of
-    /// its mailbox; `postgres` lists the order of locks. Where there is one writer, nothing has to be locked.
+    /// Locks these mailboxes: all that the transaction needs, in one call. An agent's data changes only under the lock of its
+    /// mailbox; module `postgres` lists the order of locks. Does nothing where there is one writer.
     async fn lock(&mut self, _agents: &[i64]) -> Tried<()> {
         Ok(())
     }
 
-    /// Whether this agent's mailbox is locked.
+    /// Returns whether this transaction has locked the agent's mailbox.
     fn holds(&self, _agent: i64) -> bool {
         true
     }
@@ -100,56 +102,56 @@ pub trait Tx: Db {
         Ok(())
     }
 
-    /// Appends an event other than mail to the log of an agent, whose mailbox is locked. Returns its number there.
+    /// Appends an event other than mail to an agent's log, whose mailbox is locked. Returns its number there.
     async fn log_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
 
-    /// The time for the message that is written next: later than that of a message that was written before it.
+    /// Returns the time of the message that is written next: not before that of the message written last.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
 
-    /// Adds a message to a session between two, and to the log of one of them, whose mailbox is locked. Returns its number
-    /// there.
+    /// Appends a message to a session of two agents, and to the log of one of them, whose mailbox is locked. Returns its
+    /// number there.
     async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>>;
 
-    /// Sends a message to an agent, as a send does.
+    /// Sends a message to an agent, with the same checks as [`Engine::send_message`].
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()>;
 
     /// Sends one draft to each of several agents, all or none.
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>>;
 
-    /// Adds to what the verb has put into logs.
+    /// Adds an entry to those that are returned with the verb's result.
     fn put_entry(&mut self, entry: LogEntry);
 
-    /// Writes the entries and messages that were added so far, where the engine collects them for one statement.
+    /// Writes the entries and messages that were appended so far, where the engine buffers them for one statement.
     async fn flush(&mut self) -> Tried<()> {
         Ok(())
     }
 
-    /// Makes the mailbox of a new agent, where a row of its own has the last number of its log.
+    /// Creates the mailbox row of a new agent, where the database has one (for the last number of its log).
     async fn open_mailbox(&mut self, _agent: i64) -> Tried<()> {
         Ok(())
     }
 
-    /// The entry of this number was removed from an agent's log: no later entry gets its number. Nothing to do where a row of
-    /// the mailbox has the last number.
-    async fn keep_floor(&mut self, _agent: i64, _number: i64) -> Tried<()> {
+    /// Records that the entry of this number was removed from an agent's log, so that the number is not used again. Does nothing
+    /// where the mailbox row has the last number.
+    async fn raise_log_floor(&mut self, _agent: i64, _number: i64) -> Tried<()> {
         Ok(())
     }
 
-    /// Removes messages from the index of words, where that is in this database. Else [`Engine::forget_words`] does it.
-    async fn remove_words(&mut self, _messages: &[i64]) -> Tried<()> {
+    /// Removes messages from the search index, where that is in this database. Else [`Engine::unindex`] does it.
+    async fn unindex(&mut self, _messages: &[i64]) -> Tried<()> {
         Ok(())
     }
 
-    /// Refuses what would be more than this sender, or the office, may store.
+    /// Fails where `more` would exceed what this sender, or the office, may store.
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()>;
 
-    /// Counts what this agent has added. The last lock of its transaction.
+    /// Adds to the storage usage of this agent. Takes the last lock of the transaction.
     async fn charge(&mut self, agent: i64, more: Stored) -> Tried<()>;
 
-    /// Something changed that an engine may have cached.
-    fn changed(&mut self, _what: Cached<'_>) {}
+    /// Invalidates what the engine may have cached.
+    fn invalidate(&mut self, _what: Cached<'_>) {}
 
-    /// A key of this agent ends with this transaction, here and in other processes.
+    /// Invalidates the cached keys of this agent when the transaction commits, here and in other processes.
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()>;
 }
 
@@ -162,31 +164,31 @@ pub enum Cached<'a> {
     Households,
     /// A session.
     Session(i64),
-    /// The card of an agent, and whether it is there and paused.
+    /// The card of an agent, and whether it is registered and paused.
     Card(&'a AgentName),
-    /// What an agent is shown of its mail, beside what was added to its logs and sessions.
+    /// An agent's inbox and histories, where they changed without a new message or log entry.
     View(i64),
 }
 
-/// Things that only one transaction does at a time. Locked before mailboxes.
+/// What only one transaction does at a time. Locked before mailboxes.
 #[derive(Debug, Clone, Copy)]
 pub enum Exclusive<'a> {
-    /// Taking a name: those of agents and of groups are one space.
+    /// Taking a name: agents and groups share one namespace.
     Names,
     /// Founding a household.
     Founding,
-    /// What this agent does under this idempotency key. Taken before every other lock.
+    /// Requests of this agent under this idempotency key. Taken before every other lock.
     Key(i64, &'a str),
     /// Claiming from the mailbox of this agent.
     Claims(i64),
-    /// Removing old mail: two that remove the same messages would wait for each other.
+    /// Removing old mail: two transactions that remove the same messages could deadlock.
     Removing,
 }
 
-/// Statements whose rows have a type.
-#[allow(clippy::manual_async_fn)] // An async fn of a trait does not say that its future is Send.
+/// Statements with typed rows.
+#[allow(clippy::manual_async_fn)] // The future of an async fn in a trait has no Send bound.
 pub(crate) trait Query: Db {
-    /// All rows.
+    /// Returns all rows.
     fn rows<'a, T: FromRow + Send>(
         &'a mut self,
         sql: &'a str,
@@ -203,7 +205,7 @@ pub(crate) trait Query: Db {
         }
     }
 
-    /// The first rows, as many as a page has bytes for, and whether some were left out. Those are not kept in memory.
+    /// Returns the first rows, up to the size of a page, and whether some were left out. Reads no further than that.
     fn page<'a, T: FromRow + Send + 'a>(
         &'a mut self,
         sql: &'a str,
@@ -211,7 +213,7 @@ pub(crate) trait Query: Db {
         bytes: fn(&T) -> usize,
     ) -> impl Future<Output = Tried<(Vec<T>, bool)>> + Send + 'a {
         async move {
-            let (mut found, mut budget) = (Vec::new(), Budget::page());
+            let (mut found, mut budget) = (Vec::new(), PageBudget::new());
             let mut keep = |mut row: Row<'_>| {
                 let one = T::from_row(&mut row)?;
                 let fits = budget.takes(bytes(&one));
@@ -225,7 +227,7 @@ pub(crate) trait Query: Db {
         }
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     fn find<'a, T: FromRow + Send>(
         &'a mut self,
         sql: &'a str,
@@ -234,7 +236,7 @@ pub(crate) trait Query: Db {
         async move { Ok(self.rows(sql, values).await?.into_iter().next()) }
     }
 
-    /// The row that is there.
+    /// Returns the first row; fails where there is none.
     fn one<'a, T: FromRow + Send>(
         &'a mut self,
         sql: &'a str,
@@ -246,7 +248,7 @@ pub(crate) trait Query: Db {
         }
     }
 
-    /// Whether there is a row.
+    /// Returns whether there is a row.
     fn exists<'a>(
         &'a mut self,
         sql: &'a str,
@@ -258,7 +260,7 @@ pub(crate) trait Query: Db {
 
 impl<D: Db + ?Sized> Query for D {}
 
-/// A row of which nothing but its presence counts.
+/// A row whose columns are not read.
 struct Present;
 
 impl FromRow for Present {
@@ -267,15 +269,17 @@ impl FromRow for Present {
     }
 }
 
-/// A verb that keeps its result itself, so that engines need no type parameter; may run again after [`Failed::Retry`].
-pub(crate) type BoxedWrite = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send>;
-/// The same for a verb that only reads.
-pub(crate) type BoxedRead = Box<dyn for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send>;
+/// The result of a verb without its type, so that [`Engine`] is dyn-compatible.
+pub(crate) type Answer = Box<dyn Any + Send>;
+/// A verb that writes; may run again after [`Failed::Retry`].
+pub(crate) type BoxedWrite = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<Answer>> + Send>;
+/// A verb that only reads.
+pub(crate) type BoxedRead = Box<dyn for<'t> FnOnce(&'t mut dyn Db) -> BoxFuture<'t, Tried<Answer>> + Send>;
 
-/// Whose cached inbox and history pages a verb makes stale.
+/// Whose cached inbox and history pages a verb invalidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
-    /// Everybody's.
+    /// Those of all agents.
     All,
     /// Those of the agents whose logs and sessions it writes to.
     Logs,
@@ -286,30 +290,30 @@ pub enum Changes {
 pub enum ReadLength {
     /// Microseconds.
     Short,
-    /// So long that it would block a thread of the runtime: it gets a thread of its own.
+    /// Long enough to block the runtime: SQLite reads on a blocking thread.
     Long,
 }
 
-/// A database, as the verbs use it.
+/// A database.
 #[async_trait]
 pub trait Engine: Send + Sync {
-    /// Runs a verb in a transaction of its own. Returns, when it is durable, what it put into logs.
-    async fn write(&self, changes: Changes, verb: BoxedWrite) -> Result<Vec<LogEntry>>;
+    /// Runs a verb in a transaction of its own. Returns when it is durable.
+    async fn write(&self, changes: Changes, verb: BoxedWrite) -> Result<Written<Answer>>;
 
-    /// Reads one consistent state.
-    async fn read(&self, look: ReadLength, verb: BoxedRead) -> Result<()>;
+    /// Runs a verb on one consistent snapshot.
+    async fn read(&self, length: ReadLength, verb: BoxedRead) -> Result<Answer>;
 
     /// Sends a message, in a transaction that it may share with others. Returns when it is durable.
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>>;
 
-    /// Removes messages that are gone from the index of words, where that is a database of its own.
-    async fn forget_words(&self, _messages: Vec<i64>) -> Result<()> {
+    /// Removes deleted messages from the search index, where that is a database of its own.
+    async fn unindex(&self, _messages: Vec<i64>) -> Result<()> {
         Ok(())
     }
 
-    /// What is stored, and the limits on that.
+    /// The storage limits, and how much the office stores.
     fn account(&self) -> &Account;
 
-    /// A cache of API keys.
-    fn known_keys(&self) -> &KnownKeys;
+    /// The cache of API keys.
+    fn key_cache(&self) -> &KeyCache;
 }

@@ -1,14 +1,14 @@
-//! A store's failures are the office's: the same codes, a detail for the caller, a cause for the log.
+//! Errors of the store are errors of the office: the same codes, a detail for the caller, a cause for the log.
 
 use amb_core::{Code, OfficeError};
 
-/// What went wrong. The store speaks the office's codes, so that nothing has to be translated on the way to the caller.
+/// An error of the store. It has the codes of the office, so that the server does not map it.
 pub type StoreError = OfficeError;
 
-/// The answer of a verb.
+/// The result of a verb.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// It exists already, or has changed meanwhile.
+/// Returns a `conflict`: something exists already, or has changed meanwhile.
 pub(crate) fn conflict(detail: impl Into<String>) -> StoreError {
     StoreError::new(Code::Conflict, detail)
 }

@@ -1,4 +1,4 @@
-//! How much mail is stored, and the limits on that.
+//! Storage usage and quotas.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Neg};
@@ -7,7 +7,7 @@ use amb_core::send::Storage;
 use amb_core::{Quotas, Usage};
 use parking_lot::Mutex;
 
-/// Stored mail as the databases count it; what was removed is negative.
+/// An amount of stored mail, or a change of it; negative for removed mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stored {
     pub(crate) messages: i64,
@@ -15,7 +15,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// One message to so many agents; one that goes to nobody counts too.
+    /// One message with so many recipients; one without any counts as one.
     pub(crate) fn message(copies: usize, bytes: usize) -> Self {
         Self {
             messages: i64::try_from(copies.max(1)).unwrap_or(i64::MAX),
@@ -44,49 +44,45 @@ impl Neg for Stored {
     }
 }
 
-/// Changes of what agents have stored, each agent once, in the order of agents.
+/// Changes of agents' usage, in the order of agents.
 pub(crate) type Charges = BTreeMap<i64, Stored>;
 
-/// The limits, and what the whole office stores.
+/// The quotas, and the usage of the whole office.
 #[derive(Debug)]
 pub struct Account(Mutex<(Quotas, Stored)>);
 
 impl Default for Account {
-    /// Without limits: whoever runs the office sets them.
+    /// Without quotas: the server sets them.
     fn default() -> Self {
         Self(Mutex::new((Quotas::NONE, Stored::default())))
     }
 }
 
 impl Account {
-    fn with<T>(&self, look: impl FnOnce(&mut (Quotas, Stored)) -> T) -> T {
-        look(&mut self.0.lock())
-    }
-
     pub(crate) fn set_quotas(&self, quotas: Quotas) {
-        self.with(|account| account.0 = quotas);
+        self.0.lock().0 = quotas;
     }
 
     pub(crate) fn quotas(&self) -> Quotas {
-        self.with(|account| account.0)
+        self.0.lock().0
     }
 
-    /// What the whole office stores, as far as it is known.
+    /// Returns the usage of the whole office, as of the last count.
     pub(crate) fn office(&self) -> Stored {
-        self.with(|account| account.1)
+        self.0.lock().1
     }
 
     pub(crate) fn set_office(&self, stored: Stored) {
-        self.with(|account| account.1 = stored);
+        self.0.lock().1 = stored;
     }
 
     pub(crate) fn add_to_office(&self, more: Stored) {
-        self.with(|account| account.1 += more);
+        self.0.lock().1 += more;
     }
 
-    /// What decides whether a sender may add `more`. `since` is what was added to the known amount of the office.
+    /// Returns the facts that decide whether a sender may store `more`. `since` was added to the office since its last count.
     pub(crate) fn storage(&self, sender: Stored, since: Stored, more: Stored) -> Storage {
-        let (quotas, mut office) = self.with(|account| *account);
+        let (quotas, mut office) = *self.0.lock();
         office += since;
         Storage { quotas, sender: sender.usage(), office: office.usage(), more: more.usage() }
     }

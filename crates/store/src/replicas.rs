@@ -1,4 +1,4 @@
-//! Several processes on one database: what they tell each other, and what they share.
+//! Several processes on one database: hints, heartbeats and shared rate limits.
 
 use std::time::Duration;
 
@@ -6,93 +6,93 @@ use uuid::Uuid;
 
 use crate::types::{AgentKey, KeyHash};
 
-/// What another process says. A hint to look, never the entry itself: one may be lost or come twice.
+/// A hint of another process to read a log. Never the entry itself: a hint may be lost or come twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// The log of this agent has entries up to this number.
     Grew(AgentKey, u64),
-    /// A key of this agent's has ended, or will.
+    /// A key of this agent was revoked, or is in its grace period.
     Keys(AgentKey),
-    /// A process came or went.
+    /// A process started or stopped.
     Replicas,
-    /// Hints may have been missed: look everywhere.
+    /// Hints may have been missed: check every log.
     Missed,
 }
 
 /// The processes on this database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replicas {
-    /// Which office this is; the same for all of them, and for no other office.
+    /// The id of the office, which all of them share.
     pub office: Uuid,
-    /// How many there are besides this one.
+    /// The number of processes besides this one.
     pub others: u32,
-    /// Whether all the others said that hints reach them by another way than [`Store::hint`](crate::Store::hint).
+    /// Whether all the others get hints by a broker, so that they do not need [`Store::hint`](crate::Store::hint).
     pub others_hear: bool,
 }
 
 impl Replicas {
-    /// A process that has its database to itself.
+    /// The state of a process that has its database to itself.
     pub const ALONE: Self = Self { office: Uuid::nil(), others: 0, others_hear: true };
 }
 
-/// A listener: whose log it reads, how far it is, and the key it came with.
+/// A listener: whose log it reads, its cursor, and its key.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenerState {
-    /// Whose log.
+    /// The agent whose log it reads.
     pub agent: AgentKey,
-    /// The last entry it has.
+    /// The number of the last entry it got.
     pub at: u64,
-    /// Its key, where that is to be looked at.
+    /// The key to check, if any.
     pub key: Option<KeyHash>,
 }
 
-/// A listener that must do something.
+/// A listener that has to read its log, or to be disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaleListener {
-    /// Which one: its place among those asked about.
+    /// Its index in the list that was checked.
     pub index: usize,
-    /// The newest entry of its log.
+    /// The number of the newest entry of its log.
     pub head: u64,
-    /// Its key is no longer one.
+    /// Whether its key is no longer valid.
     pub key_ended: bool,
 }
 
-/// Something spent of a limit that holds for all processes together.
+/// A charge against a rate limit that all processes share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
-    /// Which limit.
+    /// The name of the limit.
     pub of: &'static str,
-    /// Whose.
+    /// Whom it limits.
     pub key: String,
-    /// How long it takes to earn back what is spent.
+    /// The time that it takes to earn this charge back.
     pub cost: Duration,
-    /// How much may be owed at once.
+    /// Most time that may be owed at once.
     pub room: Duration,
-    /// In which way.
-    pub how: How,
+    /// Whether it may be refused.
+    pub mode: ChargeMode,
 }
 
-/// How something is charged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
-    /// Only where there is room.
+/// How a [`Charge`] is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChargeMode {
+    /// Refused where it would exceed the limit.
     IfRoom,
-    /// It has happened already: charged even where there is no room.
-    Done,
-    /// It was charged before, and is given back.
-    Back,
+    /// Charged even where it exceeds the limit, because it has happened already.
+    Always,
+    /// Gives an earlier charge back.
+    Refund,
 }
 
-/// What became of a [`Charge`].
+/// The result of a [`Charge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charged {
-    /// There was no room, and nothing was charged.
+    /// Whether the limit was reached, and nothing was charged.
     pub refused: bool,
-    /// How long it takes until all that is owed is earned back.
+    /// The time until everything owed is earned back.
     pub owed: Duration,
 }
 
 impl Charged {
-    /// Of a limit that this process keeps alone.
+    /// The result for a limit that only this process charges.
     pub const NOTHING: Self = Self { refused: false, owed: Duration::ZERO };
 }

@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::StoreError;
-use crate::budget::Budget;
 use crate::engine::{FromRow, Row};
 use crate::error::Result;
+use crate::page_budget::PageBudget;
 
 /// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
 #[derive(Debug, Clone)]
@@ -257,7 +257,7 @@ pub(crate) fn inbox_page(
     limit: usize,
     pending_connections: Vec<PendingConnection>,
 ) -> Inbox {
-    let mut budget = Budget::page();
+    let mut budget = PageBudget::new();
     let fits = sessions.iter().take(limit).take_while(|session| budget.takes(session_bytes(session))).count();
     let next = match fits < sessions.len() {
         true => sessions[..fits].last().map(|last| last.session_id.clone()),

@@ -1,7 +1,7 @@
 //! The store in one SQLite file.
 //!
-//! One connection writes, on a thread of its own ([`writer`]), and syncs at each commit ([`files::disk`]); a few read-only connections
-//! read ([`readers`]). Another process on the same file is refused ([`files::lock`]).
+//! One connection writes, on its own thread ([`writer`]), and syncs at each commit ([`files::disk`]). A few connections only read
+//! ([`readers`]). Only one process can open the file ([`files::lock`]).
 
 mod engine;
 mod error;

@@ -1,4 +1,4 @@
-//! The trait that the server is written against.
+//! The trait that the server uses.
 
 use amb_core::doc::Inbox;
 use amb_core::{Quotas, Timestamp, Usage};
@@ -15,14 +15,14 @@ use crate::verbs::{
     WakeVerbs,
 };
 
-/// What the network office remembers.
+/// The storage of the network office.
 ///
-/// Every verb is one transaction. One that writes returns after the commit is durable; when it returns an error,
-/// nothing of it happened. The time is the caller's: `now` is passed in, and kept to the microsecond.
+/// Every verb is one transaction. A verb that writes returns after the commit is durable; when it returns an error, nothing
+/// was changed. The caller passes the time: `now` is stored to the microsecond.
 ///
-/// The verbs trust their caller to have checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the
-/// contract); what needs a look at the database is decided here. Pages of mail and of transcripts have as many things as
-/// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
+/// The caller has checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the contract); checks that need
+/// the database are made here. Pages of mail and of transcripts have as many items as were asked for, or fewer where they would
+/// exceed [`amb_core::limits::MAX_PAGE_BYTES`], but at least one.
 #[async_trait]
 pub trait Store:
     AgentVerbs
@@ -43,73 +43,71 @@ pub trait Store:
     + DashboardVerbs
     + WakeVerbs
 {
-    /// Whether the database can be reached and accepts writes.
+    /// Fails where the database cannot be reached or accepts no writes.
     async fn ready(&self) -> Result<()>;
 
-    /// Finishes what was accepted and closes the database. Verbs after this return `unavailable`.
+    /// Waits for accepted writes and closes the database. Later verbs return `unavailable`.
     async fn close(&self);
 
-    // Other processes on the same database. Where there can be none, nothing is to be done.
+    // Other processes on the same database. The defaults are for a database that has one process.
 
-    /// Hints of other processes. `None` where no other process can be there.
+    /// Subscribes to hints of other processes. `None` where there can be no other process.
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
     }
 
-    /// Tells other processes whose logs grew, and up to which number. Called after the commit, for several at once.
+    /// Sends other processes a hint: whose logs grew, and up to which number. Called after the commit, with several at once.
     async fn hint(&self, _grown: &[(AgentKey, u64)]) -> Result<()> {
         Ok(())
     }
 
-    /// The heartbeat of this process, once in some seconds. Returns which other processes are there. `hears` says whether hints reach
-    /// this process by another way than [`Store::hint`].
+    /// Writes the heartbeat of this process, every few seconds. Returns the other processes. `hears` is whether this process gets
+    /// hints by a broker, so that it does not need [`Store::hint`].
     async fn heartbeat(&self, _hears: bool) -> Result<Replicas> {
         Ok(Replicas::ALONE)
     }
 
-    /// Charges rate limits that all processes share. Returns for each whether there was room, in order. A limit that only this
-    /// process charges is kept by the caller.
+    /// Charges rate limits that all processes share. Returns the result of each charge, in order. The caller itself keeps the
+    /// limits that only this process charges.
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
         Ok(vec![Charged::NOTHING; charges.len()])
     }
 
-    /// Removes the rows of such limits of which all is free again; to be called now and then.
-    async fn forgive(&self) -> Result<()> {
+    /// Deletes the rows of rate limits that are fully earned back. Called periodically.
+    async fn prune_rate_limits(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Of these listeners those that missed a hint: whose log is longer than they know, or whose key has ended.
+    /// Returns the listeners that missed a hint: that have not seen the end of their log, or whose key has ended.
     async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>>;
 
-    /// Sets how much may be stored; there are no limits before.
+    /// Sets the storage quotas. Before this call there are none.
     fn set_quotas(&self, quotas: Quotas) {
         self.account().set_quotas(quotas);
     }
 
-    /// What all agents have stored. Where several processes write, this is what the limits of the office are held against
-    /// until it is asked for again: once in some seconds.
+    /// Returns how much all agents store. Where several processes write, the office's quotas are checked against the result of the
+    /// last call, so call it every few seconds.
     async fn office_usage(&self) -> Result<Usage>;
 
-    /// The version of what [`Store::inbox`] and [`HistoryVerbs::history`] show this agent now. While it is the same they answer the
-    /// same, but for requests whose time runs out; any change is in it before the change is answered. `None` where other
-    /// processes may change it without a word.
+    /// Returns the version of what [`Store::inbox`] and [`HistoryVerbs::history`] show this agent. While it is the same, so are their
+    /// results, but for connection requests that expire. A verb raises it before it returns. `None` where other processes may
+    /// change the database.
     fn view_version(&self, _agent: AgentKey) -> Option<ViewVersion> {
         None
     }
 
-    /// The first page of the caller's inbox.
+    /// Returns the first page of the caller's inbox.
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
         self.inbox_page(caller, InboxPage::first(unread_only), now).await
     }
 
-    /// The caller's sessions, newest first, with at most three messages each, cut where they are long, and the requests that
-    /// wait for the caller. A page also ends at [`amb_core::limits::MAX_PAGE_BYTES`]; `next` says where there is more. A
-    /// `before` that is no session of the caller's is `not_found`.
+    /// Returns the caller's sessions, newest first, with at most three messages each, long texts cut, and the connection requests
+    /// that wait for the caller. A page also ends at [`amb_core::limits::MAX_PAGE_BYTES`]; `next` is set where there is more.
+    /// `not_found` where `before` is not a session of the caller.
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox>;
 
-    // Keeping it.
-
-    /// Makes some of the mail that came since findable. Returns how many log entries were looked at; 0 when done. Indexing is no part
-    /// of a send: let a background task call this until it returns 0.
+    /// Indexes some of the new mail for search. Returns how many log entries were read; 0 when everything is indexed. A send does not
+    /// index: a background task calls this until it returns 0.
     async fn index_mail(&self) -> Result<u64>;
 }

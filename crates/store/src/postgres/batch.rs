@@ -1,9 +1,8 @@
-//! Many messages in one transaction: two round trips, however many there are.
+//! A batch of messages in one transaction: two round trips, whatever the size of the batch.
 //!
-//! First the transaction begins, the mailboxes are locked, and what decides about the messages is looked up under those locks
-//! ([`facts`]). Then every message is sent by the verb that SQLite uses too ([`send`]), from these facts into rows to write; and these
-//! are written, together with the commit. More round trips are needed only by new sessions, replies, tasks, groups and idempotency
-//! keys.
+//! The first begins the transaction, locks the mailboxes, and looks up the facts about the messages under those locks ([`facts`]).
+//! Then each message is sent by the verb that SQLite uses too ([`send`]), which reads these facts and buffers rows. The second writes
+//! the rows and commits. Only new sessions, replies, tasks, groups and idempotency keys need more round trips.
 
 mod facts;
 
@@ -26,10 +25,10 @@ use crate::refusals;
 use crate::types::{Agent, Once};
 use crate::verbs::{NewTask, Outcome, ParentRow, SendTx, SessionRow, To, decide, send};
 
-/// What became of each message; `None` where no agent has the recipient's name. A group may.
+/// The result of each message; `None` where no agent has the recipient's name. A group may have it.
 pub(super) type Outcomes = Vec<Result<Option<Outcome>>>;
 
-/// A transaction's facts, locks, and the rows that it is about to write.
+/// The facts, locks and buffered rows of a transaction.
 #[derive(Debug)]
 pub(super) struct SendBatch<'a> {
     account: &'a Account,
@@ -38,15 +37,14 @@ pub(super) struct SendBatch<'a> {
     pub(super) rows: NewRows,
 }
 
-/// Writes messages in a transaction of their own. Each has an outcome of its own; a failure of all is a failure of the
-/// transaction.
+/// Writes messages in one transaction. Each has its own outcome; an error is a failure of the transaction.
 pub(super) async fn write(
     client: InUse,
     account: &Account,
     messages: &[(Agent, OutgoingMessage)],
 ) -> Result<Outcomes, Failed> {
     let written = write_and_commit(&client, account, messages).await;
-    // A connection on which a transaction may be open is closed.
+    // Where the rollback fails, a transaction may be open, and the connection is closed.
     if written.is_ok() || client.batch_execute("ROLLBACK").await.is_ok() {
         client.finished();
     }
@@ -75,15 +73,14 @@ async fn write_and_commit(
     Ok(outcomes)
 }
 
-/// Brings an outcome in line with the times that were written.
+/// Sets the times in an outcome to those that were written.
 fn retime(outcome: &mut Outcome, retimed: &Retimed) {
     match outcome {
         Outcome::Placed(placed) => {
-            let (message, placed) = &mut **placed;
-            message.at = retimed.of(message.id).unwrap_or(message.at);
+            placed.message.at = retimed.of(placed.message.id).unwrap_or(placed.message.at);
             retimed.correct(&mut placed.more);
         }
-        // Of another in this batch, perhaps.
+        // It may repeat another message of this batch.
         Outcome::Repeat(sent) => {
             let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
             sent.created_at = at.unwrap_or(sent.created_at);
@@ -96,7 +93,7 @@ impl<'a> SendBatch<'a> {
         Self { account, facts: BatchFacts::default(), logs: LockedLogs::default(), rows: NewRows::default() }
     }
 
-    /// Sends messages whose recipients are locked, into the rows.
+    /// Sends messages, whose recipients are locked, into the buffered rows.
     async fn send<C: GenericClient>(
         &mut self,
         client: &C,
@@ -106,7 +103,7 @@ impl<'a> SendBatch<'a> {
         self.make_sessions(client, messages).await?;
         let mut outcomes = Vec::with_capacity(messages.len());
         for (caller, message) in messages {
-            self.rows.waited_since(message.came);
+            self.rows.note_received(message.received);
             outcomes.push(match self.facts.recipient(&message.to) {
                 Some(_) => send(self, caller, message.clone()).map(Some),
                 None => Ok(None),
@@ -115,7 +112,7 @@ impl<'a> SendBatch<'a> {
         Ok(outcomes)
     }
 
-    /// Sends a message to an agent in a transaction that does something else too.
+    /// Sends a message to an agent, as part of another verb's transaction.
     pub(super) async fn send_to_agent(
         &mut self,
         tx: &Transaction<'_>,
@@ -127,7 +124,7 @@ impl<'a> SendBatch<'a> {
         self.send_one(tx, &messages).await
     }
 
-    /// Sends a message into the session of a group, and to each other member.
+    /// Sends a message to a group.
     pub(super) async fn send_to_group(
         &mut self,
         tx: &Transaction<'_>,
@@ -166,22 +163,20 @@ impl<'a> SendBatch<'a> {
         let (mut sent, mut copies) = (Vec::with_capacity(messages.len()), 0);
         for (outcome, (_, message)) in self.send(tx, &messages).await?.into_iter().zip(&messages) {
             let outcome = outcome?.ok_or_else(|| refusals::not_connected(&message.to))?;
-            if let Outcome::Placed(placed) = &outcome {
-                copies += placed.1.copies.len();
-            }
+            copies += outcome.copies();
             sent.push(outcome);
         }
         draft.check_copies(copies)?;
         Ok(sent)
     }
 
-    /// Creates the sessions of subjects that have none, for messages that are accepted.
+    /// Creates the missing sessions of messages that are accepted.
     async fn make_sessions<C: GenericClient>(
         &mut self,
         client: &C,
         messages: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Failed> {
-        // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
+        // Sorted, so that two transactions that create the same sessions do not deadlock.
         let mut missing = std::collections::BTreeMap::new();
         for (caller, message) in messages {
             let (Some(to), Some(subject)) = (self.facts.recipient(&message.to), &message.subject) else { continue };
@@ -199,12 +194,12 @@ impl<'a> SendBatch<'a> {
         Ok(())
     }
 
-    /// Sessions that were created for messages which were then refused.
+    /// Returns the sessions that were created for messages that were then refused.
     fn unused_sessions(&self) -> Vec<i64> {
         self.facts.made.iter().copied().filter(|session| !self.rows.has_message_in(*session)).collect()
     }
 
-    /// Writes the rows. Returns which messages got another time.
+    /// Writes the buffered rows. Returns the messages whose times were changed.
     pub(super) async fn write<C: GenericClient>(&mut self, client: &C) -> Result<Retimed, Failed> {
         let unused = self.unused_sessions();
         self.facts.made.clear();
@@ -223,12 +218,12 @@ impl<'a> SendBatch<'a> {
 
 impl SendTx for SendBatch<'_> {
     fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        // Nothing is refused once rows were added.
+        // No error occurs once rows were buffered.
         operation(self)
     }
 
     fn stamp(&mut self, at: Timestamp) -> Timestamp {
-        // The statement that writes it does this.
+        // The statement that writes it sets its time.
         at
     }
 
@@ -241,8 +236,8 @@ impl SendTx for SendBatch<'_> {
     }
 
     fn keep_answer(&mut self, caller: i64, once: &Once, sent: Sent, at: Timestamp) -> Result<()> {
-        let known = (once.draft_hash.to_vec(), Some(sent.clone()));
-        self.facts.answers.insert((caller, once.key.clone()), known);
+        let answer = (once.draft_hash.to_vec(), Some(sent.clone()));
+        self.facts.answers.insert((caller, once.key.clone()), answer);
         self.rows.answer(caller, once.clone(), sent, at);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL as the verbs use it: one transaction a verb, retried after a conflict with another, with a timeout.
+//! The engine of PostgreSQL: one transaction per verb, with a timeout, retried after a conflict.
 
 use amb_core::doc::Sent;
 use amb_core::send::Storage;
@@ -13,23 +13,23 @@ use uuid::Uuid;
 use super::batch::SendBatch;
 use super::error::{failed, unavailable};
 use super::send_queue::Queued;
-use super::transact::{InUse, PATIENCE, transact};
+use super::transact::{InUse, TIMEOUT, transact};
 use super::write::Retimed;
 use super::{PostgresStore, replicas};
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    BoxedRead, BoxedWrite, Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, POSTGRES, Query, ReadLength,
-    Row, Tried, Tx, Value, Visit, values,
+    Answer, BoxedRead, BoxedWrite, Cell, Cells, Changes, Db, Dialect, Engine, Exclusive, Failed, POSTGRES, Query,
+    ReadLength, Row, Tried, Tx, Value, Visit, values,
 };
 use crate::error::Result;
-use crate::known::KnownKeys;
+use crate::key_cache::KeyCache;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::refusals;
 use crate::types::{Agent, AgentKey, LogEntry, Written};
 use crate::verbs::{Outcome, SendTx, stored_by};
 
-/// Of two processes that start at once on an empty database, one founds the household. Any fixed number will do.
+/// The advisory lock for founding a household. Any fixed number will do.
 const FOUNDING: i64 = 0x616d_625f_686f_6d65;
 
 impl ToSql for Value<'_> {
@@ -47,7 +47,7 @@ impl ToSql for Value<'_> {
     }
 
     fn accepts(_: &Type) -> bool {
-        // Each value says itself what it can be.
+        // `to_sql` checks the type of each value.
         true
     }
 
@@ -83,7 +83,7 @@ async fn each<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>], vis
     Ok(())
 }
 
-/// A connection that a verb reads on.
+/// A connection to read from.
 pub(super) struct PgReader<'a, C>(pub(super) &'a C);
 
 #[async_trait]
@@ -97,14 +97,14 @@ impl<C: GenericClient + Sync> Db for PgReader<'_, C> {
     }
 }
 
-/// The transaction of a verb.
+/// A verb's transaction.
 struct PgTx<'a> {
     tx: &'a Transaction<'a>,
     account: &'a Account,
-    /// Locks, and rows that are written by [`Tx::flush`].
+    /// Locks, and buffered rows that [`Tx::flush`] writes.
     batch: SendBatch<'a>,
     entries: Vec<LogEntry>,
-    /// What was charged to agents so far.
+    /// The storage charged to all agents so far.
     charged: Stored,
 }
 
@@ -114,7 +114,7 @@ impl<'a> PgTx<'a> {
         Self { tx, account, batch, entries: Vec::new(), charged }
     }
 
-    /// Writes the rows that were added so far. Returns which messages got another time.
+    /// Writes the buffered rows. Returns the messages whose times were changed.
     async fn write_rows(&mut self) -> Tried<Retimed> {
         self.charged += self.batch.rows.charged();
         let retimed = self.batch.write(self.tx).await?;
@@ -122,7 +122,7 @@ impl<'a> PgTx<'a> {
         Ok(retimed)
     }
 
-    /// Writes the rows of sends. Returns their answers.
+    /// Writes the buffered rows of sends. Returns their answers.
     async fn finish_sends(&mut self, outcomes: Vec<Outcome>) -> Tried<Vec<Sent>> {
         let Written { answer: mut sent, entries } = Written::gather(outcomes.into_iter().map(Outcome::into_written));
         self.entries.extend(entries);
@@ -223,12 +223,12 @@ impl Tx for PgTx<'_> {
         self.execute("INSERT INTO mailboxes (agent_id) VALUES ($1)", &[agent.into()]).await.map(drop)
     }
 
-    async fn remove_words(&mut self, messages: &[i64]) -> Tried<()> {
+    async fn unindex(&mut self, messages: &[i64]) -> Tried<()> {
         self.execute("DELETE FROM search_words WHERE message_id = ANY($1)", values![messages]).await.map(drop)
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
-        // Not locked: of sends that run at the same time none sees what the others add.
+        // Not locked: concurrent sends do not see what the others add.
         let stored = stored_by(self, sender).await?;
         let Storage { quotas, sender, office, more } = self.account.storage(stored, Stored::default(), more);
         Ok(quotas.check(sender, office, more)?)
@@ -249,34 +249,33 @@ impl Tx for PgTx<'_> {
 
 #[async_trait]
 impl Engine for PostgresStore {
-    async fn write(&self, _: Changes, mut verb: BoxedWrite) -> Result<Vec<LogEntry>> {
-        let (entries, charged) = transact!(self, tx => async {
+    async fn write(&self, _: Changes, mut verb: BoxedWrite) -> Result<Written<Answer>> {
+        let (written, charged) = transact!(self, tx => async {
             let mut tx = PgTx::new(&tx, &self.account);
-            verb(&mut tx).await?;
+            let answer = verb(&mut tx).await?;
             tx.flush().await?;
-            Ok::<_, Failed>((tx.entries, tx.charged))
+            Ok::<_, Failed>((Written { answer, entries: tx.entries }, tx.charged))
         })?;
         self.account.add_to_office(charged);
-        self.note_mail(&entries);
-        Ok(entries)
+        self.queue_for_indexing(&written.entries);
+        Ok(written)
     }
 
-    async fn read(&self, _: ReadLength, mut verb: BoxedRead) -> Result<()> {
+    async fn read(&self, _: ReadLength, verb: BoxedRead) -> Result<Answer> {
         let client = InUse::new(self.client().await?);
-        let Ok(seen) = tokio::time::timeout(PATIENCE, verb(&mut PgReader(&*client))).await else {
+        let Ok(answer) = tokio::time::timeout(TIMEOUT, verb(&mut PgReader(&*client))).await else {
             return Err(unavailable());
         };
         client.finished();
-        Ok(seen?)
+        Ok(answer?)
     }
 
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
         let written = match self.queue.send(caller.clone(), message).await? {
             Queued::Done(outcome) => outcome.into_written(),
-            // A group may have the name.
             Queued::NoAgent(message) => return self.send_to_group(caller, &message).await,
         };
-        self.note_mail(&written.entries);
+        self.queue_for_indexing(&written.entries);
         Ok(written)
     }
 
@@ -284,8 +283,8 @@ impl Engine for PostgresStore {
         &self.account
     }
 
-    fn known_keys(&self) -> &KnownKeys {
-        &self.known
+    fn key_cache(&self) -> &KeyCache {
+        &self.key_cache
     }
 }
 
@@ -298,7 +297,7 @@ impl PostgresStore {
             Ok::<_, Failed>((sent, tx.entries, tx.charged))
         })?;
         self.account.add_to_office(charged);
-        self.note_mail(&entries);
+        self.queue_for_indexing(&entries);
         let answer = sent.pop().ok_or_else(|| refusals::not_connected(&message.to))?;
         Ok(Written { answer, entries })
     }

@@ -1,4 +1,4 @@
-//! What PostgreSQL's failures mean to callers.
+//! Errors of PostgreSQL as errors of the store.
 
 use deadpool_postgres::PoolError;
 use tokio_postgres::error::SqlState;
@@ -18,29 +18,29 @@ impl From<tokio_postgres::Error> for Failed {
     }
 }
 
-/// What a failure of PostgreSQL means to the caller: try later, or a defect here.
+/// Maps an error of PostgreSQL: `unavailable` where a retry may help, else `internal`.
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
-    let away = match error.code() {
-        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: its own I/O. And a
-        // server that does not take writes yet, or any more, while another takes over.
+    let unreachable = match error.code() {
+        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: I/O of the server. And a
+        // server that accepts no writes during a failover.
         Some(state) => {
             *state == SqlState::READ_ONLY_SQL_TRANSACTION
                 || ["08", "53", "57", "58"].contains(&state.code().get(..2).unwrap_or_default())
         }
-        // No error of the server's: the connection is gone.
+        // Not an error of the server: the connection is lost.
         None => {
             error.is_closed() || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())
         }
     };
-    if away { unavailable().caused_by(error) } else { StoreError::internal(error) }
+    if unreachable { unavailable().caused_by(error) } else { StoreError::internal(error) }
 }
 
-/// The pool gives no connection.
+/// The error where the pool has no connection.
 pub(super) fn no_connection(error: PoolError) -> StoreError {
     unavailable().caused_by(error)
 }
 
-/// The database cannot be used now.
+/// The error where the database cannot be used now.
 pub(super) fn unavailable() -> StoreError {
     StoreError::unavailable(
         "the office cannot use its database now; try again, with an Idempotency-Key where sending twice would matter",

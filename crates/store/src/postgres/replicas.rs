@@ -1,4 +1,4 @@
-//! Other processes on the same database: hints to them, who they are, and limits shared with them.
+//! Other processes on the same database: hints to them, heartbeats, and shared rate limits.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use uuid::Uuid;
 
 use super::listen::{KEYS, LOGS, REPLICAS};
 use crate::engine::Failed;
-use crate::replicas::{Charge, Charged, How, ListenerState, Replicas, StaleListener};
+use crate::replicas::{Charge, ChargeMode, Charged, ListenerState, Replicas, StaleListener};
 use crate::types::{AgentKey, KeyHash};
 
-/// Entries of one notification: a payload has at most 8,000 bytes, and the longest entry 40.
-const HINTS_AT_ONCE: usize = 190;
-/// A process without a heartbeat for this long is gone. Several times the pause between two heartbeats.
+/// Hints in one notification: a payload has at most 8,000 bytes, and the longest hint 40.
+const HINTS_PER_NOTIFICATION: usize = 190;
+/// Seconds without a heartbeat after which a process counts as gone: several heartbeat intervals.
 const GONE_AFTER: f64 = 10.0;
 
-/// A notification keeps nothing, so its commit does not wait for the disk.
+/// A notification stores nothing, so its commit does not wait for the disk.
 const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)";
 
-/// Says whose logs grew, and how far.
+/// Notifies other processes whose logs grew, and up to which number.
 pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -> Result<(), Failed> {
     let notify = client.prepare_cached(NOTIFY).await?;
-    for some in grown.chunks(HINTS_AT_ONCE) {
+    for some in grown.chunks(HINTS_PER_NOTIFICATION) {
         let mut payload = me.simple().to_string();
         for (agent, up_to) in some {
             payload.push_str(&format!(" {agent}:{up_to}"));
@@ -33,14 +33,14 @@ pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -
     Ok(())
 }
 
-/// Says, when the transaction commits, that keys of this agent's end.
+/// Notifies other processes, when the transaction commits, that keys of this agent were revoked.
 pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<(), Failed> {
     let notify = tx.prepare_cached("SELECT pg_notify($1, $2)").await?;
     tx.execute(&notify, &[&KEYS, &agent.to_string()]).await?;
     Ok(())
 }
 
-/// Writes a heartbeat. Returns which other processes wrote one lately.
+/// Writes a heartbeat. Returns the other processes that wrote one recently.
 pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Failed> {
     let beat = client
         .prepare_cached(
@@ -75,16 +75,16 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Those listeners whose logs are longer than they know, or whose keys have ended. The head alone does not decide: it may have been
-/// advanced, and what was after a listener may have been removed.
+/// Returns the listeners that have not seen the end of their logs, or whose keys have ended. The head alone does not decide: it may
+/// have been advanced, and the entries after the listener's removed.
 pub(super) async fn stale_listeners(
     client: &Object,
     listeners: &[ListenerState],
     now: Timestamp,
 ) -> Result<Vec<StaleListener>, Failed> {
-    let agents: Vec<i64> = listeners.iter().map(|mailbox| mailbox.agent.0).collect();
-    let places: Vec<i64> = listeners.iter().map(|mailbox| i64::try_from(mailbox.at).unwrap_or(i64::MAX)).collect();
-    let keys: Vec<Option<String>> = listeners.iter().map(|mailbox| mailbox.key.map(KeyHash::to_hex)).collect();
+    let agents: Vec<i64> = listeners.iter().map(|listener| listener.agent.0).collect();
+    let places: Vec<i64> = listeners.iter().map(|listener| i64::try_from(listener.at).unwrap_or(i64::MAX)).collect();
+    let keys: Vec<Option<String>> = listeners.iter().map(|listener| listener.key.map(KeyHash::to_hex)).collect();
     let select = client
         .prepare_cached(
             "SELECT * FROM (
@@ -109,14 +109,15 @@ pub(super) async fn stale_listeners(
         .collect())
 }
 
-/// Charges, and says for each what became of it. The database's clock counts: it is the same for everybody.
+/// Charges rate limits. Returns the result of each charge. Uses the clock of the database, which all processes share.
 pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Charged>, Failed> {
-    // One row cannot be charged twice by one statement; and in one order, so that two processes do not wait for each other.
+    // One statement cannot charge a row twice; and rows are sorted, so that two processes do not deadlock.
     let mut sums: HashMap<(&str, &str), (i64, i64, bool)> = HashMap::new();
     for charge in charges {
-        let sum = sums.entry((charge.of, &charge.key)).or_insert((0, micros(charge.room), charge.how != How::IfRoom));
-        sum.0 += match charge.how {
-            How::Back => -micros(charge.cost),
+        let sum =
+            sums.entry((charge.of, &charge.key)).or_insert((0, micros(charge.room), charge.mode != ChargeMode::IfRoom));
+        sum.0 += match charge.mode {
+            ChargeMode::Refund => -micros(charge.cost),
             _ => micros(charge.cost),
         };
     }
@@ -139,8 +140,8 @@ pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Ch
         .collect())
 }
 
-/// What is owed is kept as the instant at which all of it is earned back. One statement both checks and charges, so that concurrent
-/// charges of all processes are counted.
+/// A limit is stored as the instant at which everything charged is earned back (GCRA). One statement checks and charges, so that
+/// concurrent charges of all processes are counted.
 const CHARGE: &str = "
 WITH spent AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[])
@@ -159,12 +160,12 @@ WITH spent AS (
 )
 SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
 
-/// Removes rows that owe nothing, in the order in which others lock them; a row that is being charged is left for the next time.
-pub(super) async fn forgive(client: &Object) -> Result<(), Failed> {
-    let forget = "WITH paid AS MATERIALIZED (
+/// Deletes rows with nothing left to earn back, in the order in which others lock them. A row that is being charged is skipped.
+pub(super) async fn prune_rate_limits(client: &Object) -> Result<(), Failed> {
+    let delete = "WITH paid AS MATERIALIZED (
             SELECT of, key FROM allowances WHERE earned_at < now() ORDER BY of, key FOR UPDATE SKIP LOCKED)
         DELETE FROM allowances a USING paid p WHERE a.of = p.of AND a.key = p.key AND a.earned_at < now()";
-    client.execute(forget, &[]).await?;
+    client.execute(delete, &[]).await?;
     Ok(())
 }
 

@@ -1,19 +1,19 @@
-//! The index of words for search: PostgreSQL's own full text, written behind the send path, from the logs.
+//! The search index: full text search of PostgreSQL, written from the logs in the background.
 
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
 
 use crate::engine::Failed;
 use crate::error::Result;
+use crate::index_queue::{Indexed, entries_of_each};
 use crate::types::AgentKey;
-use crate::unindexed::{Indexed, entries_of_each};
 
-/// Makes the next of these agents' logs findable, all of them in one transaction.
+/// Indexes the next entries of these agents' logs, all of them in one transaction.
 pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Failed> {
     let mut wanted: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
     wanted.sort_unstable();
-    // What a crash of the database loses is indexed again, so nobody waits for its disk. And a few entries of many logs are
-    // found by their keys, whatever the planner thinks of such a list.
+    // Entries that a crash of the database loses are indexed again, so the commit does not wait for the disk. And a few entries of
+    // many logs are read by index, whatever the planner estimates for such a list.
     let settings = tx
         .prepare_cached(
             "SELECT set_config('synchronous_commit', 'off', TRUE), set_config('enable_seqscan', 'off', TRUE),
@@ -25,7 +25,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
             "INSERT INTO search_cursors (agent_id, number) SELECT unnest($1::bigint[]), 0 ON CONFLICT DO NOTHING",
         )
         .await?;
-    // One process at a time indexes one log; what another has in hand is looked at later.
+    // One process at a time indexes a log; a log that another process indexes is retried later.
     let lock = tx
         .prepare_cached(
             "SELECT agent_id, number FROM search_cursors WHERE agent_id = ANY($1) ORDER BY agent_id
@@ -64,9 +64,8 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     if grown.is_empty() {
         return Ok(indexed);
     }
-    // A text can have more words than one entry of the index holds: what comes after the first 100,000 characters of a
-    // message is not found. In the order of the key, so that two processes which index one group's mail do not wait for
-    // each other.
+    // A tsvector has a maximum size, so only the first 100,000 characters of a message are indexed. Ordered by the key, so that two
+    // processes that index the mail of one group do not deadlock.
     let add = tx
         .prepare_cached(
             "INSERT INTO search_words (message_id, created_at, words, subject)
@@ -84,7 +83,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
              ON CONFLICT DO NOTHING",
         )
         .await?;
-    // A task that the office rejected at once is in no log; the update that says so is in its sender's, who alone finds it.
+    // A task that the office rejected is in no log, but the update that says so is in its sender's. Only the sender finds it.
     let add_rejected = tx
         .prepare_cached(
             "INSERT INTO search_words (message_id, created_at, words, subject)
@@ -114,7 +113,8 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     Ok(indexed)
 }
 
-/// Every agent with something that is not indexed. Looks at every mailbox, once. A head that was advanced is not enough.
+/// Returns every agent whose log has entries that are not indexed. Scans all mailboxes. The head alone does not decide: it may have
+/// been advanced.
 pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Failed> {
     let select = client
         .prepare_cached(
@@ -129,27 +129,27 @@ pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::{TestStore, at};
+    use crate::testing::{TestStore, at};
     use crate::{DatabaseUrl, ListenerState, PostgresStore, advance_cursors};
     use amb_testing::PostgresDatabase;
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn numbers_that_were_put_forward_leave_nobody_behind() {
+    async fn advancing_a_log_makes_no_listener_stale_and_nothing_to_index() {
         let database = PostgresDatabase::fresh().await;
         let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
         let office = TestStore(store.clone());
         let (alice, bob) = office.pair().await;
         office.say(&alice, &bob, "Plan", "x").await;
         while office.index_mail().await.unwrap() > 0 {}
-        let mailbox = ListenerState { agent: bob.key, at: office.event_head(bob.key).await.unwrap(), key: None };
+        let listener = ListenerState { agent: bob.key, at: office.event_head(bob.key).await.unwrap(), key: None };
         advance_cursors(&DatabaseUrl::parse(&database.url()).unwrap()).await.unwrap();
         let client = store.client().await.unwrap();
         assert_eq!(behind(&client).await.unwrap(), []);
-        assert_eq!(office.stale_listeners(&[mailbox], at(2)).await.unwrap(), []);
+        assert_eq!(office.stale_listeners(&[listener], at(2)).await.unwrap(), []);
         office.say(&alice, &bob, "Plan", "y").await;
         assert_eq!(behind(&client).await.unwrap(), [bob.key]);
-        assert_eq!(office.stale_listeners(&[mailbox], at(2)).await.unwrap().len(), 1);
+        assert_eq!(office.stale_listeners(&[listener], at(2)).await.unwrap().len(), 1);
         drop(client);
         office.close().await;
     }

@@ -1,7 +1,7 @@
-//! Sends that wait at the same time share a transaction, as they share a sync in SQLite.
+//! The queue of sends. Sends that wait at the same time share a transaction, as they do in SQLite.
 //!
-//! A task takes whatever messages wait in the queue and writes them in one transaction, then the next. There
-//! is one: two carried a fifth less, and four that began when one took long less still, because each carried fewer messages.
+//! One task takes all messages that wait in the queue and writes them in one transaction, then the next. With two tasks the
+//! throughput was a fifth lower, and with four lower still, because each wrote smaller batches.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::batch::{self, Outcomes};
 use super::error::unavailable;
 use super::open::client;
-use super::transact::{InUse, PATIENCE, TRIES};
+use super::transact::{InUse, MAX_ATTEMPTS, TIMEOUT};
 use crate::StoreError;
 use crate::engine::Failed;
 use crate::error::Result;
@@ -22,20 +22,20 @@ use crate::quota::Account;
 use crate::types::Agent;
 use crate::verbs::Outcome;
 
-/// Messages that wait; beyond this a sender waits for its place.
+/// Messages that wait; beyond this a sender waits for a place in the queue.
 const QUEUE: usize = 2_048;
 /// Messages in one transaction.
 const BATCH: usize = 128;
 
-/// A message on its way.
+/// A message in the queue.
 #[derive(Debug)]
-pub(super) struct QueuedSend {
-    pub(super) caller: Agent,
-    pub(super) message: OutgoingMessage,
+struct QueuedSend {
+    caller: Agent,
+    message: OutgoingMessage,
     answer: oneshot::Sender<Result<Queued>>,
 }
 
-/// What became of a message.
+/// The result of a queued send.
 #[derive(Debug)]
 pub(super) enum Queued {
     Done(Outcome),
@@ -58,7 +58,7 @@ impl SendQueue {
         Self { queue: Mutex::new(Some(queue)), task: Mutex::new(Some(task)) }
     }
 
-    /// Sends a message, and answers when it is durable.
+    /// Sends a message. Returns when it is durable.
     pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Queued> {
         let queue = self.queue.lock().clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
@@ -66,12 +66,12 @@ impl SendQueue {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Finishes what was accepted.
+    /// Closes the queue, and waits for the messages in it.
     pub(super) async fn close(&self) {
         drop(self.queue.lock().take());
         let task = self.task.lock().take();
         if let Some(task) = task {
-            // One that panicked has dropped its messages, whose senders got an error.
+            // Where it panicked, the senders got an error.
             let _ = task.await;
         }
     }
@@ -85,14 +85,13 @@ async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<QueuedS
         let outcomes = write(&pool, &account, &messages).await;
         for ((answer, outcome), (_, message)) in answers.into_iter().zip(outcomes).zip(messages) {
             let queued = outcome.map(|outcome| outcome.map_or_else(|| Queued::NoAgent(message.into()), Queued::Done));
-            // A sender that went away has no use for its answer; what was done stays done.
+            // The sender may be gone; its message is committed all the same.
             drop(answer.send(queued));
         }
     }
 }
 
-/// Writes messages in one transaction; where the database refuses them together, each in one of its own, so that one bad
-/// message spoils nobody else's.
+/// Writes messages in one transaction; where that fails, each in one of its own, so that one bad message does not fail the others.
 async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Outcomes {
     match attempt(pool, account, messages).await {
         Ok(outcomes) => outcomes,
@@ -114,15 +113,15 @@ async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessa
 }
 
 async fn attempt(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Result<Outcomes> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
+        attempts += 1;
         let client = InUse::new(client(pool).await?);
-        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(client, account, messages)).await else {
+        let Ok(outcome) = tokio::time::timeout(TIMEOUT, batch::write(client, account, messages)).await else {
             return Err(unavailable());
         };
         match outcome {
-            Err(Failed::Retry(_)) if tries < TRIES => {}
+            Err(Failed::Retry(_)) if attempts < MAX_ATTEMPTS => {}
             outcome => return outcome.map_err(StoreError::from),
         }
     }

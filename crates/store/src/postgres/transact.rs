@@ -1,17 +1,17 @@
-//! One transaction a verb, retried after a conflict with another, with a timeout.
+//! Transactions with a timeout, retried after a conflict with another.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use deadpool_postgres::Object;
 
-/// How long a verb may take before the database counts as gone.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a transaction is tried that conflicts with others.
-pub(super) const TRIES: usize = 8;
+/// How long a verb may take before the database counts as unreachable.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a transaction that conflicts with others is attempted.
+pub(super) const MAX_ATTEMPTS: usize = 8;
 
-/// A connection of the pool while a verb uses it. It goes back to the pool when the verb says that it has its answers; where
-/// the verb was cancelled or timed out before that, statements may still run on it, so it is closed instead.
+/// A connection of the pool while a verb uses it. [`InUse::finished`] returns it to the pool. Where the verb was cancelled or timed out
+/// before that, statements may still run on it, so it is closed instead.
 pub(super) struct InUse(Option<Object>);
 
 impl InUse {
@@ -49,13 +49,13 @@ impl DerefMut for InUse {
     }
 }
 
-/// Runs `$body`, an expression that gives a future of `Result<T, Failed>`, in a transaction called `$tx`. Returns that result;
-/// where it is an error, the transaction is rolled back.
+/// Runs `$body`, a future of `Result<T, Failed>`, in a transaction called `$tx`, which is rolled back where the result is an error.
+/// A macro, because no closure type lets the future borrow both the transaction and the caller's variables.
 macro_rules! transact {
     ($store:expr, $tx:ident => $body:expr) => {{
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let mut client = $crate::postgres::transact::InUse::new($store.client().await?);
             let attempt = async {
                 let $tx = client.transaction().await?;
@@ -63,11 +63,12 @@ macro_rules! transact {
                 $tx.commit().await?;
                 Ok::<_, $crate::engine::Failed>(answer)
             };
-            match tokio::time::timeout($crate::postgres::transact::PATIENCE, attempt).await {
+            match tokio::time::timeout($crate::postgres::transact::TIMEOUT, attempt).await {
                 Ok(outcome) => {
                     client.finished();
                     match outcome {
-                        Err($crate::engine::Failed::Retry(_)) if tries < $crate::postgres::transact::TRIES => {}
+                        Err($crate::engine::Failed::Retry(_))
+                            if attempts < $crate::postgres::transact::MAX_ATTEMPTS => {}
                         outcome => break outcome,
                     }
                 }

@@ -1,4 +1,6 @@
-//! The store's verbs on PostgreSQL.
+//! The verbs of [`Store`] itself on PostgreSQL.
+
+use std::time::Duration;
 
 use amb_core::doc::Inbox;
 use amb_core::{Event, Timestamp, Usage};
@@ -7,28 +9,28 @@ use tokio::sync::broadcast;
 
 use super::engine::PgReader;
 use super::error::unavailable;
-use super::transact::{InUse, PATIENCE, transact};
+use super::transact::{InUse, TIMEOUT, transact};
 use super::{PostgresStore, open, replicas, search};
 use crate::engine::Query;
 use crate::error::Result;
+use crate::index_queue::{Index, Indexed};
 use crate::query::InboxPage;
 use crate::quota::Stored;
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, LogEntry};
-use crate::unindexed::{Index, Indexed};
 use crate::verbs::{page_of_sessions, pending};
 use crate::{StoreError, row};
 
-/// Reads from the database, with a timeout.
-macro_rules! look {
+/// Runs `$body`, a future of `Result<T, Failed>`, on a connection of the pool called `$client`, with a timeout.
+macro_rules! query {
     ($store:expr, $client:ident => $body:expr) => {{
         let client = InUse::new($store.client().await?);
         let $client: &deadpool_postgres::Object = &client;
-        match tokio::time::timeout(PATIENCE, $body).await {
-            Ok(seen) => {
+        match tokio::time::timeout(TIMEOUT, $body).await {
+            Ok(outcome) => {
                 client.finished();
-                seen.map_err(StoreError::from)
+                outcome.map_err(StoreError::from)
             }
             Err(_) => Err(unavailable()),
         }
@@ -42,45 +44,51 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) {
-        self.shut().await;
+        self.queue.close().await;
+        if let Ok(client) = self.client().await {
+            // Where this fails, the other processes detect the missing heartbeat.
+            let _ = tokio::time::timeout(Duration::from_secs(1), replicas::sign_off(&client, self.me)).await;
+        }
+        self.listener.stop();
+        self.pool.close();
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
-        Some(self.subscribe())
+        Some(self.listener.subscribe())
     }
 
     async fn hint(&self, grown: &[(AgentKey, u64)]) -> Result<()> {
-        look!(self, client => replicas::hint(client, self.me, grown))
+        query!(self, client => replicas::hint(client, self.me, grown))
     }
 
     async fn heartbeat(&self, hears: bool) -> Result<Replicas> {
-        look!(self, client => replicas::heartbeat(client, self.me, hears))
+        query!(self, client => replicas::heartbeat(client, self.me, hears))
     }
 
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
-        look!(self, client => replicas::charge(client, charges))
+        query!(self, client => replicas::charge(client, charges))
     }
 
-    async fn forgive(&self) -> Result<()> {
-        look!(self, client => replicas::forgive(client))
+    async fn prune_rate_limits(&self) -> Result<()> {
+        query!(self, client => replicas::prune_rate_limits(client))
     }
 
     async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>> {
-        look!(self, client => replicas::stale_listeners(client, listeners, now))
+        query!(self, client => replicas::stale_listeners(client, listeners, now))
     }
 
     async fn office_usage(&self) -> Result<Usage> {
         let sum =
             "SELECT CAST(coalesce(sum(messages), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint) FROM usage";
-        let (messages, bytes) = look!(self, client => async { PgReader(client).one(sum, &[]).await })?;
+        let (messages, bytes) = query!(self, client => async { PgReader(client).one(sum, &[]).await })?;
         let stored = Stored { messages, bytes };
         self.account.set_office(stored);
         Ok(stored.usage())
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
-        let (sessions, pending) = look!(self, client => async {
-            // Both statements travel together.
+        let (sessions, pending) = query!(self, client => async {
+            // Both statements are pipelined.
             let (mut first, mut second) = (PgReader(client), PgReader(client));
             tokio::try_join!(page_of_sessions(&mut first, caller, &page), pending(&mut second, caller, now))
         })?;
@@ -88,7 +96,7 @@ impl Store for PostgresStore {
     }
 
     async fn index_mail(&self) -> Result<u64> {
-        self.unindexed.index_next(self).await
+        self.index_queue.index_next(self).await
     }
 }
 
@@ -99,16 +107,16 @@ impl Index for PostgresStore {
     }
 
     async fn behind(&self) -> Result<Vec<AgentKey>> {
-        look!(self, client => search::behind(client))
+        query!(self, client => search::behind(client))
     }
 }
 
 impl PostgresStore {
-    /// Notes whose logs have new mail, for search.
-    pub(super) fn note_mail(&self, entries: &[LogEntry]) {
+    /// Queues the agents that got new mail for indexing.
+    pub(super) fn queue_for_indexing(&self, entries: &[LogEntry]) {
         for one in entries {
             if matches!(one.entry.event, Event::NewMessage(_)) {
-                self.unindexed.add(one.agent);
+                self.index_queue.add(one.agent);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Writing mail and events: the statements that every verb shares.
+//! Locks of mailboxes, and the buffered rows of mail and events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::transact::PATIENCE;
+use super::transact::TIMEOUT;
 use crate::columns::{Addressee, Columns};
 use crate::engine::Failed;
 use crate::error::Result;
@@ -19,12 +19,12 @@ use crate::quota::{Charges, Stored};
 use crate::types::{AgentKey, LogEntry, Once, log_number};
 use crate::verbs::NewTask;
 
-/// The logs that a transaction has locked, each with the number of its newest entry.
+/// The mailboxes that a transaction has locked, each with the last number of its log.
 #[derive(Debug, Default)]
 pub(super) struct LockedLogs(BTreeMap<i64, i64>);
 
 impl LockedLogs {
-    /// Locks these mailboxes, in the order that everybody keeps.
+    /// Locks these mailboxes, in the common order.
     pub(super) async fn lock<C: GenericClient>(&mut self, client: &C, agents: &[i64]) -> Result<(), Failed> {
         let select = client
             .prepare_cached(
@@ -36,19 +36,19 @@ impl LockedLogs {
         Ok(())
     }
 
-    /// Adds mailboxes that a statement locked. Those that were held keep the numbers that they gave.
+    /// Adds mailboxes that a statement locked. Those that were locked before keep their numbers, which may be assigned already.
     pub(super) fn add(&mut self, logs: impl IntoIterator<Item = (i64, i64)>) {
         for (agent, head) in logs {
             self.0.entry(agent).or_insert(head);
         }
     }
 
-    /// Whether this agent's mailbox is locked.
+    /// Returns whether this agent's mailbox is locked.
     pub(super) fn holds(&self, agent: i64) -> bool {
         self.0.contains_key(&agent)
     }
 
-    /// Takes the next number in a log. Only logs that are locked have one.
+    /// Returns the next number of a log; `None` where it is not locked.
     fn next(&mut self, agent: i64) -> Option<i64> {
         let head = self.0.get_mut(&agent)?;
         *head += 1;
@@ -56,17 +56,17 @@ impl LockedLogs {
     }
 }
 
-/// Messages that another of their session overtook, and the times that they got for it. Usually none.
+/// The new times of messages that were overtaken by another of their session. Usually none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retimed(HashMap<Uuid, Timestamp>);
 
 impl Retimed {
-    /// The time that this message got instead of its own.
+    /// Returns the new time of this message, if it has one.
     pub(super) fn of(&self, message: Uuid) -> Option<Timestamp> {
         self.0.get(&message).copied()
     }
 
-    /// Sets the times in log entries of these messages to those that were written.
+    /// Sets the times in log entries to those that were written.
     pub(super) fn correct<'a>(&self, entries: impl IntoIterator<Item = &'a mut LogEntry>) {
         if self.0.is_empty() {
             return;
@@ -81,26 +81,26 @@ impl Retimed {
     }
 }
 
-/// Rows that a transaction is about to write, column by column, as the statements take them.
+/// Buffered rows of a transaction, as column arrays for `unnest`.
 #[derive(Debug, Default)]
 pub(super) struct NewRows {
     messages: MessageColumns,
     deliveries: DeliveryColumns,
     events: EventColumns,
-    /// New members of groups' sessions: agents, sessions.
+    /// New members of group sessions: agents, sessions.
     members: (Vec<i64>, Vec<i64>),
     tasks: Vec<NewTask>,
     answers: Vec<NewAnswer>,
     /// The latest time of the new messages of each session.
     latest: HashMap<i64, Timestamp>,
-    /// Messages that another of these overtook.
+    /// Messages that were overtaken by another of this batch.
     retimed: Retimed,
-    /// When the first of these messages came here.
-    first_came: Option<Instant>,
+    /// When the first of these messages was received.
+    first_received: Option<Instant>,
     charges: Charges,
 }
 
-/// The answer to a send under an idempotency key.
+/// The answer of a send under an idempotency key.
 #[derive(Debug)]
 struct NewAnswer {
     caller: i64,
@@ -130,7 +130,7 @@ struct MessageColumns {
 
 #[derive(Debug, Default)]
 struct DeliveryColumns {
-    /// Which of the new messages, from 1.
+    /// The place of the message in this batch, from 1.
     place: Vec<i64>,
     agent: Vec<i64>,
     number: Vec<i64>,
@@ -145,11 +145,11 @@ struct EventColumns {
     at: Vec<Timestamp>,
 }
 
-/// Messages and deliveries. The sessions are locked in the order that everybody keeps. Ids are taken behind these locks, in the
-/// order of the batch, so that they order the messages of a session. A message that was overtaken on its way here by one that is in
-/// its session already takes the time of that one ($20 is how far apart two such can be; a clock that goes back further was set, and
-/// is believed); those of this batch are in order. What senders have stored is counted behind the locks of all sessions, by agent.
-/// Returns the messages whose times that changed.
+/// Writes messages and deliveries. Locks the sessions in the common order, and takes ids under these locks in the order of the batch,
+/// so that ids order the messages of a session. A message that was overtaken by one that is in its session already gets the time of
+/// that one; $20 is the largest difference in microseconds that counts as overtaking, beyond that the clock was set back. Messages of
+/// this batch are in order already. Usage is counted after all sessions are locked, by agent. Returns the messages whose times
+/// were changed.
 const WRITE_MAIL: &str = "
 WITH incoming AS (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::smallint[],
@@ -212,8 +212,7 @@ const WRITE_ANSWER: &str =
     "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)";
 
 impl NewRows {
-    /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Returns its number in
-    /// each log.
+    /// Appends a message to a session and to the logs of its recipients, which are locked. Returns its number in each log.
     pub(super) fn append(
         &mut self,
         logs: &mut LockedLogs,
@@ -259,22 +258,22 @@ impl NewRows {
         copies
     }
 
-    /// One of the messages has waited here since then, and may have been overtaken by all that was written meanwhile.
-    pub(super) fn waited_since(&mut self, came: Instant) {
-        self.first_came = Some(self.first_came.map_or(came, |first| first.min(came)));
+    /// Notes when a message was received: those written since then may have overtaken it.
+    pub(super) fn note_received(&mut self, received: Instant) {
+        self.first_received = Some(self.first_received.map_or(received, |first| first.min(received)));
     }
 
-    /// Whether a message goes into this session.
+    /// Returns whether there is a message for this session.
     pub(super) fn has_message_in(&self, session: i64) -> bool {
         self.latest.contains_key(&session)
     }
 
-    /// What is charged to this agent so far.
+    /// Returns the storage charged to this agent so far.
     pub(super) fn charged_to(&self, agent: i64) -> Stored {
         self.charges.get(&agent).copied().unwrap_or_default()
     }
 
-    /// What is charged to all agents so far.
+    /// Returns the storage charged to all agents so far.
     pub(super) fn charged(&self) -> Stored {
         let mut all = Stored::default();
         self.charges.values().for_each(|more| all += *more);
@@ -294,7 +293,7 @@ impl NewRows {
         self.members.1.push(session);
     }
 
-    /// Adds an event other than mail to a log that is locked. `None` where there is no such mailbox.
+    /// Appends an event other than mail to a locked log. `None` where the mailbox does not exist.
     pub(super) fn event(
         &mut self,
         logs: &mut LockedLogs,
@@ -310,12 +309,12 @@ impl NewRows {
         Ok(Some(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: log_number(number).into() } }))
     }
 
-    /// Writes it all, the answers last. The other statements travel together. Returns which messages got another time.
+    /// Writes all rows, the answers last; the other statements are pipelined. Returns the messages whose times were changed.
     pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
-        // All are prepared before the first is sent: else one that is prepared already could overtake another.
+        // Both are prepared before the first is sent: preparing one would let the others overtake it.
         let members = client.prepare_cached(WRITE_MEMBERS).await?;
         let mail = client.prepare_cached(WRITE_MAIL).await?;
-        // Statements are sent when their futures are polled first: in this order. Unread mail is counted for members that are there.
+        // A statement is sent when its future is first polled: in this order. Members first: unread mail is counted in their rows.
         let ((), retimed, (), ()) = tokio::try_join!(
             biased;
             self.write_members(client, &members),
@@ -338,16 +337,16 @@ impl NewRows {
         Ok(retimed)
     }
 
-    /// Whether there is nothing but mail between two agents each.
+    /// Returns whether there are only messages to single agents.
     pub(super) fn is_mail_alone(&self) -> bool {
         self.events.agent.is_empty() && self.members.0.is_empty() && self.tasks.is_empty() && self.answers.is_empty()
     }
 
-    /// Writes mail alone and commits: one round trip.
+    /// Writes the messages and commits, in one round trip.
     pub(super) async fn write_mail_and_commit(&self, client: &Object) -> Result<Retimed, Failed> {
         let statement = client.prepare_cached(WRITE_MAIL).await?;
         let commit = async { Ok(client.batch_execute("COMMIT").await?) };
-        // Sent in this order. Where the mail fails, the commit does nothing.
+        // Sent in this order. Where the first fails, the commit rolls back.
         let (retimed, ()) = tokio::try_join!(biased; self.write_mail(client, &statement), commit)?;
         Ok(retimed)
     }
@@ -365,8 +364,8 @@ impl NewRows {
         if m.session.is_empty() {
             return Ok(Retimed::default());
         }
-        // Processes whose clocks differ, and this transaction's own waiting for locks, are within the patience.
-        let overtaken = self.first_came.map_or(PATIENCE, |came| came.elapsed() + PATIENCE);
+        // The timeout covers the wait for locks and clock differences between processes.
+        let overtaken = self.first_received.map_or(TIMEOUT, |received| received.elapsed() + TIMEOUT);
         let overtaken = i64::try_from(overtaken.as_micros()).unwrap_or(i64::MAX);
         let payers: Vec<i64> = self.charges.keys().copied().collect();
         let (messages, bytes): (Vec<i64>, Vec<i64>) =

@@ -1,11 +1,11 @@
-//! SQLite as the verbs use it. Nothing here waits: every future is ready when it is first polled, so that a verb runs to its
-//! end on the thread that polls it once.
+//! The engine of SQLite. Nothing here awaits: every future is ready when it is first polled, so that a verb runs to its end on
+//! the thread that polls it.
 
 use amb_core::doc::Sent;
+use amb_core::send::Storage;
 use amb_core::{AgentName, Draft, Event, Kind, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Statement, ToSql};
 use uuid::Uuid;
@@ -17,11 +17,11 @@ use super::writer::{Isolation, WriteTx};
 use crate::StoreError;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{
-    BoxedRead, BoxedWrite, Cached, Cell, Cells, Changes, Db, Dialect, Engine, Failed, ReadLength, Row, SQLITE, Tried,
-    Tx, Value, Visit, values,
+    Answer, BoxedRead, BoxedWrite, Cached, Cell, Cells, Changes, Db, Dialect, Engine, Failed, ReadLength, Row, SQLITE,
+    Tried, Tx, Value, Visit, values,
 };
 use crate::error::Result;
-use crate::known::KnownKeys;
+use crate::key_cache::KeyCache;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::types::{Agent, AgentKey, LogEntry, Written};
@@ -75,7 +75,7 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-/// Gives a statement its parameters. To SQLite `$1` is a name, so each is found by it.
+/// Binds the parameters of a statement. To SQLite `$1` is a name, so each value is found by it.
 fn bind(statement: &mut Statement<'_>, values: &[Value<'_>]) -> rusqlite::Result<()> {
     for index in 1..=statement.parameter_count() {
         let place: Option<usize> = statement.parameter_name(index).and_then(|name| name.get(1..)?.parse().ok());
@@ -141,7 +141,7 @@ impl Tx for WriteTx {
     }
 
     fn stamp(&mut self, at: Timestamp) -> Timestamp {
-        self.newest.stamp(at)
+        self.clock.stamp(at)
     }
 
     async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>> {
@@ -165,37 +165,38 @@ impl Tx for WriteTx {
         Ok(written.answer)
     }
 
-    async fn keep_floor(&mut self, agent: i64, number: i64) -> Tried<()> {
+    async fn raise_log_floor(&mut self, agent: i64, number: i64) -> Tried<()> {
         let sql = "UPDATE agents SET log_floor = $2 WHERE id = $1 AND log_floor < $2";
         self.execute(sql, values![agent, number]).await.map(drop)
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
-        Ok(WriteTx::check_quota(self, sender, more)?)
+        let Storage { quotas, sender, office, more } = self.storage(sender, more)?;
+        Ok(quotas.check(sender, office, more)?)
     }
 
     async fn charge(&mut self, agent: i64, more: Stored) -> Tried<()> {
         Ok(WriteTx::charge(self, agent, more)?)
     }
 
-    fn changed(&mut self, what: Cached<'_>) {
+    fn invalidate(&mut self, what: Cached<'_>) {
         match what {
             Cached::Connection(a, b) => drop(self.caches.consent.remove(&pair(a, b))),
             Cached::Households => self.caches.consent.clear(),
             Cached::Session(session) => drop(self.caches.sessions.remove(&session)),
             Cached::Card(name) => drop(self.caches.peers.remove(name)),
-            Cached::View(agent) => self.changed.agent(agent),
+            Cached::View(agent) => self.changed.add(agent),
         }
     }
 
     async fn key_ended(&mut self, _: AgentKey) -> Tried<()> {
-        self.ended_key = true;
+        self.key_ended = true;
         Ok(())
     }
 }
 
-/// The answer of a verb that does not wait.
-pub(super) fn run<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
+/// Returns the answer of a verb, which must not wait.
+pub(super) fn run<T>(verb: impl Future<Output = Tried<T>>) -> Result<T> {
     match verb.now_or_never() {
         Some(answer) => Ok(answer?),
         None => Err(StoreError::internal("a verb waited in a transaction of SQLite")),
@@ -204,44 +205,42 @@ pub(super) fn run<T>(verb: BoxFuture<'_, Tried<T>>) -> Result<T> {
 
 #[async_trait]
 impl Engine for SqliteStore {
-    async fn write(&self, changes: Changes, mut verb: BoxedWrite) -> Result<Vec<LogEntry>> {
+    async fn write(&self, changes: Changes, mut verb: BoxedWrite) -> Result<Written<Answer>> {
         let operation = move |tx: &mut WriteTx| {
             tx.entries.clear();
-            run(verb(tx))?;
-            Ok(std::mem::take(&mut tx.entries))
+            let answer = run(verb(tx))?;
+            Ok(Written { answer, entries: std::mem::take(&mut tx.entries) })
         };
-        let isolation = match changes {
-            Changes::All => Isolation::Everybody,
-            Changes::Logs => Isolation::Own,
-        };
-        self.writer()?.write(isolation, operation).await
+        self.writer()?.write(Isolation::Savepoint(changes), operation).await
     }
 
-    async fn read(&self, look: ReadLength, mut verb: BoxedRead) -> Result<()> {
-        match look {
-            ReadLength::Short => self.readers().look(move |db| run(verb(db))).await,
-            ReadLength::Long => self.readers().read(move |db| run(verb(db))).await,
+    async fn read(&self, length: ReadLength, verb: BoxedRead) -> Result<Answer> {
+        match length {
+            ReadLength::Short => self.readers.read_short(move |db| run(verb(db))).await,
+            ReadLength::Long => self.readers.read_long(move |db| run(verb(db))).await,
         }
     }
 
     async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        let isolation = if message.kind == Kind::Task { Isolation::Own } else { Isolation::Unguarded };
+        let is_task = message.kind == Kind::Task;
+        let isolation = if is_task { Isolation::Savepoint(Changes::Logs) } else { Isolation::None };
         let send = move |tx: &mut WriteTx| send(tx, &caller, message);
         let outcome = self.writer()?.write(isolation, send).await?;
-        // The answer and the log entries are made here, off the writer's thread.
+        // Built here, off the writer's thread.
         Ok(outcome.into_written())
     }
 
-    async fn forget_words(&self, messages: Vec<i64>) -> Result<()> {
-        self.forget(messages).await
+    async fn unindex(&self, messages: Vec<i64>) -> Result<()> {
+        let indexer = self.indexer.clone();
+        tokio::task::spawn_blocking(move || indexer.remove(&messages)).await.map_err(StoreError::internal)?
     }
 
     fn account(&self) -> &Account {
         &self.account
     }
 
-    fn known_keys(&self) -> &KnownKeys {
-        &self.known
+    fn key_cache(&self) -> &KeyCache {
+        &self.key_cache
     }
 }

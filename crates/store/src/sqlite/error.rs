@@ -1,10 +1,10 @@
-//! What SQLite's failures mean to callers.
+//! Errors of SQLite as errors of the store.
 
 use rusqlite::ErrorCode;
 
 use crate::StoreError;
 
-/// What a failure of SQLite means to the caller: try later, or a defect here.
+/// Maps an error of SQLite: `unavailable` where a retry may help, else `internal`.
 pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(
@@ -21,13 +21,13 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// Whether a sync failed. What was to be synced may be lost then, although later syncs succeed.
+/// Returns whether a sync failed. Its data may be lost then, although later syncs succeed.
 pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
     matches!(error.sqlite_error().map(|error| error.extended_code), Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
 }
 
-/// Whether a unique constraint refused the row.
+/// Returns whether a constraint was violated.
 pub(super) fn is_taken(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }

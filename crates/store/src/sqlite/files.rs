@@ -1,4 +1,4 @@
-//! The database as a file: who has it open, whether the disk takes writes, copies of it.
+//! The database file: its lock, failed syncs, checkpoints, backup and restore.
 
 pub(super) mod backup;
 pub(super) mod checkpoint;

@@ -1,18 +1,18 @@
-//! Every statement is prepared here. In tests its query plan is checked: a test that runs a statement which scans all mail or all
-//! agents fails.
+//! Prepares every statement. With `test-support` its query plan is checked: a test that runs a statement which scans all mail or
+//! all agents fails.
 
 use rusqlite::{CachedStatement, Connection};
 
-/// Preparing a statement.
+/// Cached statements.
 pub(super) trait Prepared {
-    /// The statement, prepared now or before.
+    /// Returns the statement, prepared now or cached.
     fn prepared(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>>;
 }
 
 impl Prepared for Connection {
     fn prepared(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>> {
         #[cfg(feature = "test-support")]
-        seen::look(self, sql)?;
+        seen::check(self, sql)?;
         self.prepare_cached(sql)
     }
 }
@@ -25,9 +25,8 @@ pub(super) mod seen {
     use parking_lot::Mutex;
     use rusqlite::Connection;
 
-    /// Statements that look at everything, on purpose: once after a start, to find what search has yet to index or
-    /// to forget.
-    const ON_PURPOSE: [&str; 2] = ["FROM agents a LEFT JOIN search.cursors", "FROM search.docs d WHERE NOT EXISTS"];
+    /// Statements that scan whole tables on purpose: once after a start, to find mail to index or unindex.
+    const ALLOWED_SCANS: [&str; 2] = ["FROM agents a LEFT JOIN search.cursors", "FROM search.docs d WHERE NOT EXISTS"];
 
     #[derive(Default)]
     struct SeenPlans {
@@ -37,10 +36,10 @@ pub(super) mod seen {
 
     static SEEN: LazyLock<Mutex<SeenPlans>> = LazyLock::new(Mutex::default);
 
-    /// Looks at a statement's plan when it is first prepared.
-    pub(super) fn look(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+    /// Checks a statement's plan when it is first prepared.
+    pub(super) fn check(db: &Connection, sql: &str) -> rusqlite::Result<()> {
         let mut seen = SEEN.lock();
-        if !seen.statements.insert(sql.to_owned()) || ON_PURPOSE.iter().any(|known| sql.contains(known)) {
+        if !seen.statements.insert(sql.to_owned()) || ALLOWED_SCANS.iter().any(|known| sql.contains(known)) {
             return Ok(());
         }
         let word = sql.split_whitespace().next().unwrap_or_default();
@@ -51,7 +50,7 @@ pub(super) mod seen {
         let mut rows = explain.raw_query();
         while let Some(row) = rows.next()? {
             let step: String = row.get(3)?;
-            // A subquery's rows are few, and so are constants; a virtual table answers from its own index.
+            // Subqueries and constants have few rows; a virtual table has its own index.
             let harmless = [
                 "VIRTUAL TABLE",
                 "CONSTANT ROW",
@@ -69,12 +68,12 @@ pub(super) mod seen {
         Ok(())
     }
 
-    /// A walk along an index that stops at a limit is no look at everything.
+    /// Returns whether this is an ordered index scan that stops at a limit.
     fn ordered(sql: &str, step: &str) -> bool {
         step.contains("USING") && sql.contains("LIMIT")
     }
 
-    /// What looks at whole tables, of all that ran in this process.
+    /// Returns the statements of this process that scan whole tables.
     pub fn scans() -> Vec<String> {
         SEEN.lock().scans.clone()
     }

@@ -1,4 +1,4 @@
-//! The connections that read. In WAL mode a reader sees one consistent state and never waits for the writer.
+//! The connections that read. In WAL mode a reader sees one consistent snapshot and never waits for the writer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -15,104 +15,86 @@ use super::search::path_of;
 use crate::StoreError;
 use crate::error::Result;
 
-/// A few read-only connections.
-#[derive(Debug, Clone)]
-pub(super) struct Readers {
-    shared: Arc<ReaderPool>,
-}
-
+/// A pool of read-only connections.
 #[derive(Debug)]
-struct ReaderPool {
+pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
-    /// As many as there are connections, so that whoever has one finds a connection.
+    /// As many permits as connections.
     permits: Arc<Semaphore>,
-    /// Fewer, so that long reads leave connections to short ones.
+    /// Fewer permits, so that long reads leave connections to short ones.
     long: Arc<Semaphore>,
 }
 
-/// Reads at once that may take long.
-const LONG: usize = 2;
+/// Most long reads at the same time.
+const LONG_READS: usize = 2;
 
 impl Readers {
     /// Opens `count` connections for short reads, and some more for long ones.
     pub(super) fn open(path: &Path, count: usize) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let count = count + LONG;
+        let count = count + LONG_READS;
         let mut idle = Vec::with_capacity(count);
         for _ in 0..count {
             let db = Connection::open_with_flags(path, flags).map_err(failed)?;
             tune(&db).map_err(failed)?;
             db.execute("ATTACH DATABASE ?1 AS search", [path_of(path).to_string_lossy()]).map_err(failed)?;
-            // Less than the writer has: there are several of these, and the system keeps pages too.
+            // Smaller than the writer's cache: there are several of these, and the system caches pages too.
             db.execute_batch("PRAGMA cache_size = -6000").map_err(failed)?;
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
         }
-        let (permits, long) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(LONG)));
-        Ok(Self { shared: Arc::new(ReaderPool { idle: Mutex::new(idle), permits, long }) })
+        let (permits, long) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(LONG_READS)));
+        Ok(Self { idle: Mutex::new(idle), permits, long })
     }
 
-    /// Reads one consistent state on the calling thread: for what takes microseconds, less than a switch to another thread and back.
-    pub(super) async fn look<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let permit = self.shared.permits.acquire().await.map_err(|_| closed())?;
-        let seen = self.shared.with(|db| snapshot(db, look));
-        drop(permit);
-        seen
+    /// Reads one snapshot on the calling thread: for reads that take less time than switching to another thread and back.
+    pub(super) async fn read_short<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let _permit = self.permits.acquire().await.map_err(|_| closed())?;
+        self.read_snapshot(read)
     }
 
-    /// Reads one consistent state, on a thread that may block.
-    pub(super) async fn read<T, F>(&self, look: F) -> Result<T>
+    /// Reads one snapshot on a blocking thread.
+    pub(super) async fn read_long<T, F>(self: &Arc<Self>, read: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     {
-        let long = self.shared.long.clone().acquire_owned().await.map_err(|_| closed())?;
-        let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
-        let shared = self.shared.clone();
-        // The permits go along: a caller that goes away meanwhile leaves the connection in use.
+        let long = self.long.clone().acquire_owned().await.map_err(|_| closed())?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| closed())?;
+        let readers = self.clone();
+        // The permits move into the task: where the caller is cancelled, the connection stays in use.
         let task = tokio::task::spawn_blocking(move || {
-            let seen = shared.with(|db| snapshot(db, look));
+            let outcome = readers.read_snapshot(read);
             drop((permit, long));
-            seen
+            outcome
         });
         task.await.map_err(StoreError::internal)?
     }
 
     /// Takes no more reads, and closes the connections as they become idle.
     pub(super) fn close(&self) {
-        self.shared.long.close();
-        self.shared.permits.close();
-        self.shared.idle.lock().clear();
+        self.long.close();
+        self.permits.close();
+        self.idle.lock().clear();
     }
-}
 
-impl ReaderPool {
-    fn with<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let mut db = self.take()?;
-        let seen = catch_unwind(AssertUnwindSafe(|| look(&mut db)))
-            .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
-        // What panicked may have left its transaction open.
+    /// Reads in a transaction on an idle connection, for which the caller holds a permit.
+    fn read_snapshot<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let mut db = self.idle.lock().pop().ok_or_else(closed)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            db.prepared("BEGIN").and_then(|mut begin| begin.execute([])).map_err(failed)?;
+            let outcome = read(&mut db);
+            db.prepared("COMMIT").and_then(|mut commit| commit.execute([])).map_err(failed)?;
+            outcome
+        }))
+        .unwrap_or_else(|_| Err(StoreError::internal("a read of the store panicked")));
+        // A panic may have left the transaction open.
         if !db.is_autocommit() {
             db.execute_batch("ROLLBACK").map_err(failed)?;
         }
-        self.give_back(db);
-        seen
-    }
-
-    fn take(&self) -> Result<Connection> {
-        self.idle.lock().pop().ok_or_else(closed)
-    }
-
-    fn give_back(&self, db: Connection) {
         if !self.permits.is_closed() {
             self.idle.lock().push(db);
         }
+        outcome
     }
-}
-
-fn snapshot<T>(db: &mut Connection, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-    db.prepared("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
-    let seen = look(db);
-    db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
-    seen
 }

@@ -1,5 +1,5 @@
-//! The index of words for search: a file of its own beside the database, written by a connection of its own: sends do not
-//! wait for it, and it can be rebuilt from the logs at any time.
+//! The search index: a separate file beside the database, written by its own connection. Sends do not wait for it, and it can
+//! be rebuilt from the logs at any time.
 
 mod indexing;
 
@@ -15,18 +15,18 @@ use super::open::tune;
 use super::plans::Prepared;
 use crate::StoreError;
 use crate::error::Result;
+use crate::index_queue::{Indexed, entries_of_each};
 use crate::types::{AgentKey, log_number};
-use crate::unindexed::entries_of_each;
 
-/// Bytes of text that are held at once; the rest is indexed by the next transaction.
-const BYTES: usize = 8 << 20;
+/// Most bytes of text in one transaction; the rest is indexed by the next.
+const MAX_BYTES: usize = 8 << 20;
 /// The version of the file's schema; a file of another version is deleted and rebuilt.
-const FORM: i64 = 2;
-/// Bits of the number of a message within its microsecond.
-const APART: u32 = 12;
+const VERSION: i64 = 2;
+/// Low bits of a document id, which number the messages of one microsecond.
+const SEQUENCE_BITS: u32 = 12;
 
-/// `doc` is microseconds << 12 | a number, so that the newest hits come first without sorting. `who` holds m<agent> for
-/// everybody who may find the message, and f<agent> for its sender.
+/// `doc` is microseconds << 12 | a sequence number, so that the newest hits come first without sorting. `who` has the term m<agent>
+/// for everybody who may find the message, and f<agent> for its sender.
 const SCHEMA: &str = "
     CREATE TABLE docs (doc INTEGER PRIMARY KEY, message_id INTEGER NOT NULL UNIQUE) STRICT;
     CREATE VIRTUAL TABLE words USING fts5 (
@@ -35,12 +35,12 @@ const SCHEMA: &str = "
     CREATE TABLE cursors (agent_id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
     PRAGMA user_version = 2;";
 
-/// Where the index of a database is.
+/// Returns the path of a database's index.
 pub(super) fn path_of(database: &Path) -> PathBuf {
     PathBuf::from(format!("{}-search", database.display()))
 }
 
-/// Removes the index of a database that nobody has open; the next opening rebuilds it.
+/// Deletes the index of a database that nobody has open; the next start rebuilds it.
 pub(super) fn remove(database: &Path) -> Result<()> {
     for suffix in ["", "-wal", "-shm"] {
         let file = PathBuf::from(format!("{}{suffix}", path_of(database).display()));
@@ -55,7 +55,7 @@ pub(super) fn remove(database: &Path) -> Result<()> {
 #[derive(Debug, Clone)]
 pub(super) struct Indexer(Arc<Mutex<Connection>>);
 
-/// A message to be made findable.
+/// A message to index.
 pub(super) struct Doc {
     message: i64,
     at: i64,
@@ -64,19 +64,17 @@ pub(super) struct Doc {
     who: String,
 }
 
-/// Some of the logs of several agents.
+/// Entries of several agents' logs.
 #[derive(Default)]
 pub(super) struct Pages {
     docs: Vec<Doc>,
-    /// The place of the last entry looked at in each log.
+    /// The number of the last entry read in each log.
     last: Vec<(AgentKey, u64)>,
-    pub(super) entries: u64,
-    /// Agents with more to look at.
-    pub(super) again: Vec<AgentKey>,
+    pub(super) indexed: Indexed,
 }
 
 impl Indexer {
-    /// Opens the index, rebuilt where it is missing, corrupt or of another version.
+    /// Opens the index; creates it anew where it is missing, corrupt or of another version.
     pub(super) fn open(database: &Path) -> Result<Self> {
         let path = path_of(database);
         let db = match open(&path) {
@@ -90,7 +88,7 @@ impl Indexer {
         Ok(Self(Arc::new(Mutex::new(db))))
     }
 
-    /// Makes mail findable, and remembers how far each log was looked at.
+    /// Indexes mail, and stores the new cursor of each log.
     pub(super) fn add(&self, pages: &Pages) -> Result<()> {
         if pages.last.is_empty() {
             return Ok(());
@@ -117,8 +115,8 @@ impl Indexer {
         tx.commit().map_err(failed)
     }
 
-    /// Makes messages that are gone unfindable.
-    pub(super) fn forget(&self, messages: &[i64]) -> Result<()> {
+    /// Removes deleted messages from the index.
+    pub(super) fn remove(&self, messages: &[i64]) -> Result<()> {
         let mut db = self.0.lock();
         let tx = db.transaction().map_err(failed)?;
         for message in messages {
@@ -137,28 +135,28 @@ impl Indexer {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    // The index holds the words of the mail, so it is as private as the mail; what SQLite makes beside it is too.
+    // The index contains the words of the mail, so its mode is that of the database; SQLite gives its other files the same mode.
     fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| {
         let reason = Some(error.to_string());
         rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN), reason)
     })?;
     let db = Connection::open(path)?;
     tune(&db)?;
-    // What a crash loses is indexed again.
+    // Entries that a crash loses are indexed again.
     db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
-    let form: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let empty: bool = db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     if empty {
         db.execute_batch(SCHEMA)?;
-    } else if form != FORM {
+    } else if version != VERSION {
         return Err(rusqlite::Error::InvalidQuery);
     }
     Ok(db)
 }
 
 fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
-    let first = doc.at << APART;
-    let last = first | ((1 << APART) - 1);
+    let first = doc.at << SEQUENCE_BITS;
+    let last = first | ((1 << SEQUENCE_BITS) - 1);
     let newest: Option<i64> = db
         .prepared("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
         .query_row([first, last], |row| row.get(0))?;
@@ -177,7 +175,7 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Every agent with something that is not indexed. Looks at every log, once.
+/// Returns every agent whose log has entries that are not indexed. Scans all logs; called once after a start.
 pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
     db.prepared(
         "SELECT a.id FROM agents a LEFT JOIN search.cursors c ON c.agent_id = a.id
@@ -187,9 +185,9 @@ pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
     .map_err(failed)
 }
 
-/// Messages in the index that are gone: a process died after it removed them and before it made them unfindable. Looks at all
-/// of the index, once.
-pub(super) fn left_over(db: &Connection) -> Result<Vec<i64>> {
+/// Returns messages in the index that were deleted: a process died before it unindexed them. Scans the whole index; called once
+/// after a start.
+pub(super) fn orphans(db: &Connection) -> Result<Vec<i64>> {
     db.prepared(
         "SELECT d.message_id FROM search.docs d WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = d.message_id)",
     )
@@ -197,20 +195,20 @@ pub(super) fn left_over(db: &Connection) -> Result<Vec<i64>> {
     .map_err(failed)
 }
 
-/// The next of these agents' logs that is not indexed.
+/// Reads the next entries of these agents' logs that are not indexed.
 pub(super) fn pages(db: &Connection, agents: &[AgentKey]) -> Result<Pages> {
     let each = entries_of_each(agents.len());
     let (mut pages, mut bytes) = (Pages::default(), 0);
     for agent in agents {
-        match bytes < BYTES {
+        match bytes < MAX_BYTES {
             true => bytes += page(db, *agent, each, &mut pages)?,
-            false => pages.again.push(*agent),
+            false => pages.indexed.again.push(*agent),
         }
     }
     Ok(pages)
 }
 
-/// Adds the next of an agent's log. Returns how much text that is.
+/// Adds the next entries of an agent's log. Returns the bytes of their text.
 fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Result<usize> {
     let done: Option<i64> = db
         .prepared("SELECT number FROM search.cursors WHERE agent_id = ?1")
@@ -227,7 +225,7 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
     let mut found = select.query([agent.0, done.unwrap_or(0), limit]).map_err(failed)?;
     let (mut last, mut entries, mut bytes) = (0, 0, 0);
-    while bytes < BYTES
+    while bytes < MAX_BYTES
         && let Some(row) = found.next().map_err(failed)?
     {
         last = log_number(row.get(0).map_err(failed)?);
@@ -249,16 +247,16 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
     }
     if entries > 0 {
         pages.last.push((agent, last));
-        pages.entries += entries;
+        pages.indexed.entries += entries;
     }
-    if entries == most as u64 || bytes >= BYTES {
-        pages.again.push(agent);
+    if entries == most as u64 || bytes >= MAX_BYTES {
+        pages.indexed.again.push(agent);
     }
     Ok(bytes)
 }
 
-/// The task that an update in this agent's log is about, where the agent sent it and the office rejected it at once: such a
-/// task is in no log, and is found by its sender alone.
+/// Returns the task of an update in this agent's log, where the agent sent it and the office rejected it: such a task is in no log,
+/// and only its sender finds it.
 fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<Doc>> {
     db.prepared(
         "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.session_id

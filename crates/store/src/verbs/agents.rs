@@ -31,14 +31,14 @@ pub trait AgentVerbs: Engine {
     /// Whose key this is; `None` where nobody's. Cheap enough to be asked at every request: answered from memory where
     /// it was asked before, and never longer than a second after a key stopped being one.
     async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
-        let age = match self.known_keys().get(&hash, now) {
+        let generation = match self.key_cache().get(&hash, now) {
             Ok(agent) => return Ok(Some(agent)),
-            Err(age) => age,
+            Err(generation) => generation,
         };
         let found =
             read(self, ReadLength::Short, (hash, now), |db, (hash, now)| by_key(db, *hash, *now).boxed()).await?;
         Ok(found.map(|(agent, until)| {
-            self.known_keys().remember(age, hash, &agent, until, now);
+            self.key_cache().insert(generation, hash, &agent, until, now);
             agent
         }))
     }
@@ -76,7 +76,7 @@ pub trait AgentVerbs: Engine {
         now: Timestamp,
     ) -> Result<()> {
         let asked = (caller.key, shown, new, old_until.map(to_micros), now);
-        let _forget = self.known_keys().forget_afterwards();
+        let _clear = self.key_cache().clear_on_drop();
         let rotated = write(self, Changes::Logs, asked, |tx, (caller, shown, new, until, now)| {
             rotate(tx, *caller, *shown, new, *until, *now).boxed()
         });
@@ -87,7 +87,7 @@ pub trait AgentVerbs: Engine {
     /// no agent has this name.
     async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
         let asked = (name.clone(), new);
-        let _forget = self.known_keys().forget_afterwards();
+        let _clear = self.key_cache().clear_on_drop();
         Ok(write(self, Changes::Logs, asked, |tx, (name, new)| issue(tx, name, new).boxed()).await?.answer)
     }
 
@@ -95,7 +95,7 @@ pub trait AgentVerbs: Engine {
     /// take its name. `shown` must be its current key, as in [`AgentVerbs::rotate_key`].
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), shown, to_micros(now));
-        let _forget = self.known_keys().forget_afterwards();
+        let _clear = self.key_cache().clear_on_drop();
         write(self, Changes::All, asked, |tx, (caller, shown, now)| delete(tx, caller, *shown, *now).boxed()).await
     }
 }
@@ -270,7 +270,7 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
         return Err(refusals::not_the_current_key(by_key(tx, shown, now).await?.is_some()).into());
     }
     tx.key_ended(caller.key).await?;
-    tx.changed(Cached::Card(&caller.name));
+    tx.invalidate(Cached::Card(&caller.name));
     wake::forget(tx, me).await?;
     groups::leave_all(tx, me).await
 }

@@ -268,7 +268,7 @@ pub(super) async fn approve(
         Failed::Taken(_) => conflict("the two are connected already").into(),
         failed => failed,
     })?;
-    tx.changed(Cached::Connection(requester, target));
+    tx.invalidate(Cached::Connection(requester, target));
     let event = Event::ConnectionApproved { connection_id: public_id.into(), connected_agent: caller.name.clone() };
     tx.log_event(requester, event, now).await?;
     Ok(Connected {
@@ -328,7 +328,7 @@ pub(super) async fn settle_change(
     // A send holds its recipient's lock from before it looks for the connection until it is committed. With both locks
     // held, every send between the two is either done, and before this, or will find the connection gone.
     lock(tx, me, other, person).await?;
-    tx.changed(Cached::Connection(me, other));
+    tx.invalidate(Cached::Connection(me, other));
     let id = match change {
         ConnectionChange::Reject => {
             let id = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await?;
@@ -421,7 +421,7 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
     let me = caller.key.0;
     for peer in peers_of(tx, me).await? {
         if let Some(id) = settle(tx, Between::Pair(me, peer), "ACTIVE", "REVOKED", now).await? {
-            tx.changed(Cached::Connection(me, peer));
+            tx.invalidate(Cached::Connection(me, peer));
             tx.log_event(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
         }
     }

@@ -24,7 +24,7 @@ pub use types::{
 use crate::engine::{Changes, Engine, ReadLength, read, write};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
-use crate::tasks::task_uuid;
+use crate::task_row::task_uuid;
 use crate::types::{Agent, KeyHash, to_micros};
 
 /// What the pages for people read and remember.

@@ -250,6 +250,6 @@ async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(
         values![caller.key.0, &card.description, &capabilities, &allow_from, card.max_concurrent_tasks, discoverable],
     )
     .await?;
-    tx.changed(Cached::Card(&caller.name));
+    tx.invalidate(Cached::Card(&caller.name));
     own(tx, caller).await
 }

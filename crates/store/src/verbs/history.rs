@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::messages::shown_as_delivered;
 use super::receipts::{Delivery, DeliveryMark, mark};
-use crate::budget::Budget;
 use crate::engine::{Changes, Db, Engine, Query, ReadLength, Row, SqlOf, Tried, read, values, write};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
+use crate::page_budget::PageBudget;
 use crate::refusals;
 use crate::row::{self, Shape, ViewRow, callback_is_senders};
 use crate::types::{Agent, Written, to_micros};
@@ -176,7 +176,7 @@ pub(super) async fn page(
             page_of("f.name", &format!("{joins} {OWN_DELIVERY}"))
         }),
     };
-    let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), Budget::page());
+    let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), PageBudget::new());
     let mut add = |mut row: Row<'_>| {
         // In a group each message has the name of its sender.
         let Some(line) = MessageLine::take(&mut row, caller, other.map_or(&caller.name, |(_, name)| name))? else {

@@ -252,7 +252,7 @@ async fn join(tx: &mut dyn Tx, caller: &Agent, token: KeyHash, now: Timestamp) -
     if tx.execute(sql, values![caller.key.0, seat.household, seat.token]).await? == 0 {
         return Err(Failed::changed());
     }
-    tx.changed(Cached::Households);
+    tx.invalidate(Cached::Households);
     tell_joined(tx, &seat, &caller.name, now).await
 }
 
@@ -318,8 +318,8 @@ async fn take_out(
                                      paused_from = NULL WHERE id = $1";
         tx.execute(sql, values![*agent]).await?;
     }
-    members.iter().for_each(|member| tx.changed(Cached::Card(&member.name)));
-    tx.changed(Cached::Households);
+    members.iter().for_each(|member| tx.invalidate(Cached::Card(&member.name)));
+    tx.invalidate(Cached::Households);
     let person = person_of(tx, household).await?.map(|(id, _)| id);
     for member in members.iter().filter(|member| leaving.contains(&member.id)) {
         if tasks::sides_of_open(tx, member.id).await?.iter().any(|side| !tx.holds(*side)) {
@@ -351,7 +351,7 @@ pub(super) async fn housemates(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
 /// Tells the person that a member deletes its account.
 pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
     let Some(household) = household_of(tx, caller.key.0).await? else { return Ok(()) };
-    tx.changed(Cached::Households);
+    tx.invalidate(Cached::Households);
     match person_of(tx, household).await? {
         Some((person, _)) if person != caller.key.0 => {
             tx.log_event(person, changed(&caller.name, HouseholdChange::Left, None, now), now).await.map(drop)

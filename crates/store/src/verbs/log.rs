@@ -1,6 +1,7 @@
 //! Reading the log of a mailbox.
 
 mod household;
+mod resume;
 
 use amb_core::{Entry, Event};
 use async_trait::async_trait;
@@ -9,12 +10,12 @@ use futures_util::FutureExt;
 use crate::StoreError;
 use crate::engine::{Db, Engine, FromRow, Query, ReadLength, Row, Tried, read, values};
 use crate::error::Result;
-use crate::resume::{HandedOver, LOOKED_AT};
 use crate::row::{MessageRow, message_columns};
 use crate::types::{AgentKey, log_number};
 use crate::verbs::HouseholdKey;
 
 pub use household::{HouseholdCursor, HouseholdPage};
+use resume::{DeliveryProgress, SCAN_LIMIT};
 
 /// The logs of agents.
 #[async_trait]
@@ -112,10 +113,10 @@ async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
         log("TRUE", "ORDER BY number DESC LIMIT $2")
     );
     let (oldest, undelivered, delivered): (Option<i64>, Option<i64>, Option<i64>) =
-        db.one(&sql, values![agent, LOOKED_AT]).await?;
+        db.one(&sql, values![agent, SCAN_LIMIT]).await?;
     let [oldest, first_undelivered, last_delivered] =
         [oldest, undelivered, delivered].map(|number| number.and_then(|number| u64::try_from(number).ok()));
-    Ok(HandedOver { oldest, first_undelivered, last_delivered }.cursor(head))
+    Ok(DeliveryProgress { oldest, first_undelivered, last_delivered }.cursor(head))
 }
 
 /// An entry, and about how many bytes it is in an answer.

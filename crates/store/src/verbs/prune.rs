@@ -38,7 +38,7 @@ pub trait PruneVerbs: Engine {
             return Ok(Removed { messages: 0, next });
         }
         let removed = write(self, Changes::All, old.clone(), |tx, old| remove(tx, old).boxed()).await?;
-        self.forget_words(old).await?;
+        self.unindex(old).await?;
         Ok(Removed { messages: removed.answer, next })
     }
 }
@@ -54,7 +54,7 @@ async fn prune(tx: &mut dyn Tx, before: Timestamp) -> Tried<u64> {
     );
     let events: Vec<(i64, i64)> = tx.rows(&sql, values![before, SOME]).await?;
     let count = events.len() as u64;
-    keep_floors(tx, events).await?;
+    raise_log_floors(tx, events).await?;
     let sql = format!(
         "DELETE FROM idempotency WHERE (agent_id, key) IN
          (SELECT agent_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2{skip_locked})"
@@ -63,14 +63,14 @@ async fn prune(tx: &mut dyn Tx, before: Timestamp) -> Tried<u64> {
 }
 
 /// Entries of logs, agent and number, are removed: their numbers are never given again.
-async fn keep_floors(tx: &mut dyn Tx, removed: Vec<(i64, i64)>) -> Tried<()> {
+async fn raise_log_floors(tx: &mut dyn Tx, removed: Vec<(i64, i64)>) -> Tried<()> {
     let mut highest = BTreeMap::new();
     for (agent, number) in removed {
         let known = highest.entry(agent).or_insert(number);
         *known = number.max(*known);
     }
     for (agent, number) in highest {
-        tx.keep_floor(agent, number).await?;
+        tx.raise_log_floor(agent, number).await?;
     }
     Ok(())
 }
@@ -128,8 +128,8 @@ async fn remove(tx: &mut dyn Tx, old: &[i64]) -> Tried<u64> {
     let gone: Vec<(i64, i64, i64)> = tx.rows(&sql, values![old]).await?;
     let sql = format!("DELETE FROM deliveries WHERE message_id {listed} RETURNING agent_id, number");
     let deliveries = tx.rows(&sql, values![old]).await?;
-    keep_floors(tx, deliveries).await?;
-    tx.remove_words(old).await?;
+    raise_log_floors(tx, deliveries).await?;
+    tx.unindex(old).await?;
     let mut freed = Charges::new();
     for (payer, copies, bytes) in &gone {
         *freed.entry(*payer).or_default() += -Stored { messages: (*copies).max(1), bytes: *bytes };

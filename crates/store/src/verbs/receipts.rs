@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use super::messages::delivered;
 use super::stepping_in::is_paused;
-use crate::budget::Budget;
 use crate::engine::{Cached, Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
+use crate::page_budget::PageBudget;
 use crate::query::{Handed, MAX_HANDED};
 use crate::row::{self, MessageRow};
 use crate::types::{Agent, Written, to_micros};
@@ -255,7 +255,7 @@ async fn set_mark(
             in_list("$2")
         );
         tx.execute(&sql, values![agent, &read]).await?;
-        tx.changed(Cached::View(agent));
+        tx.invalidate(Cached::View(agent));
     }
     Ok(marked)
 }
@@ -282,7 +282,7 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
     // Whose mailboxes to lock is known only when the mail is chosen, and mailboxes come before their entries. So those
     // who claim from one mailbox take turns first, under a lock that nobody else takes.
     tx.lock_exclusive(Exclusive::Claims(me)).await?;
-    let mut budget = Budget::page();
+    let mut budget = PageBudget::new();
     let mut free = unclaimed(tx, me, now, request.limit, request.urgent_first).await?;
     let fits = free.iter().take_while(|(_, bytes)| budget.takes(*bytes)).count();
     free.truncate(fits);

@@ -1,13 +1,14 @@
-//! Sending a message: the facts are looked up, core decides, the rows are written. The same for both databases.
+//! Sending a message: look up the facts, let core decide, write the rows. The same for both databases.
 //!
-//! SQLite looks up and writes whenever it is asked ([`SendTx`]). PostgreSQL looks everything up for a whole batch of messages
+//! With SQLite each method of [`SendTx`] reads or writes at once. PostgreSQL looks everything up for a whole batch of messages
 //! first, and writes the rows of all of them at the end (`postgres::batch`).
 
 use std::sync::Arc;
 
 use amb_core::doc::Sent;
+use amb_core::message::is_automatic;
 use amb_core::route::Hop;
-use amb_core::send::{self, Accepted, Named, Place, Recipient, Storage};
+use amb_core::send::{self, Accepted, Facts, Named, Parent, Place, Recipient, Storage};
 use amb_core::stepping_in::check_open;
 use amb_core::task::{RejectReason, TaskRef};
 use amb_core::{AgentName, Card, Consent, Draft, Entry, Event, Kind, MessageId, TaskState, Timestamp};
@@ -19,38 +20,40 @@ use super::once::once;
 use crate::columns::{Addressee, Columns};
 use crate::engine::{self, Changes, Engine, FromRow, Row, from_row};
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, Placed, Subject, json, json_of, no_session};
+use crate::outgoing::{OutgoingMessage, ParentRef, PlacedMessage, Subject, json, json_of, no_session};
 use crate::quota::Stored;
 use crate::refusals;
 use crate::row::{MessageRow, message_columns};
-use crate::tasks::Update;
+use crate::task_row::TaskUpdate;
 use crate::types::{Agent, AgentKey, Crossing, LogEntry, Once, Written, to_micros};
 
 /// Sending.
 #[async_trait]
 pub trait SendVerbs: Engine {
-    /// Sends. Needs an active connection or a common household (`not_connected`), and the target to hear the caller
-    /// (`not_allowed`).
+    /// Sends a message. `not_connected` without an active connection or a common household; `not_allowed` where the target's
+    /// `allow_from` excludes the caller.
     ///
-    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
-    /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
+    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the session of
+    /// this pair and subject, created where it is missing; case and outer space of the subject do not matter.
     ///
-    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; anything else under the same
-    /// key is a `conflict`. What would exceed a quota ([`Store::set_quotas`](crate::Store::set_quotas)) is `over_quota`, and so
-    /// is a line of a transcript; a task's move is counted and never refused for that. The same holds for [`SendVerbs::send_all`], and for the
-    /// verbs of `ConnectionVerbs`, `GroupVerbs`, `TaskVerbs` and `TranscriptVerbs` that create something, with the key in [`Agent::once`].
+    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; another request under the same
+    /// key is a `conflict`. The same holds for [`SendVerbs::send_all`], and for the verbs of `ConnectionVerbs`, `GroupVerbs`,
+    /// `TaskVerbs` and `TranscriptVerbs` that create something, with the key in [`Agent::once`].
+    ///
+    /// `over_quota` where a quota ([`Store::set_quotas`](crate::Store::set_quotas)) would be exceeded, also for a line of a transcript.
+    /// A task update counts too, but is never refused for that.
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
         self.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
     }
 
-    /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What
-    /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
+    /// Sends a message of the caller that another office accepted: its id, ttl and trace are given, not derived from the message
+    /// that it answers or relays. Pass an idempotency key: it may be carried again after a crash.
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
         self.send_message(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
-    /// Sends one draft to several agents, each in the session of its pair, in one transaction: all or none. `to` of the
-    /// draft is not looked at. An agent that several names mean gets it once.
+    /// Sends one draft to several recipients, each in the session of its pair, in one transaction: all or none. Ignores `to` of the
+    /// draft. An agent that several of the names resolve to gets it once.
     async fn send_all(
         &self,
         caller: &Agent,
@@ -72,26 +75,28 @@ impl<E: Engine> SendVerbs for E {}
 /// The result of a send.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was written; the message comes back for the answer and the log entries.
-    Placed(Box<(OutgoingMessage, Placed)>),
-    /// Its idempotency key had been used for the same draft, and this was the answer.
+    /// It was written.
+    Placed(Box<PlacedMessage>),
+    /// Its idempotency key was used before for the same draft, and this was the answer.
     Repeat(Sent),
 }
 
 impl Outcome {
-    /// The answer and the log entries.
+    /// Returns the answer and the log entries.
     pub(crate) fn into_written(self) -> Written<Sent> {
         match self {
-            Self::Placed(placed) => {
-                let (message, placed) = *placed;
-                message.into_written(placed)
-            }
+            Self::Placed(placed) => placed.into_written(),
             Self::Repeat(sent) => Written::quiet(sent),
         }
     }
+
+    /// The number of deliveries.
+    pub(crate) fn copies(&self) -> usize {
+        if let Self::Placed(placed) = self { placed.copies.len() } else { 0 }
+    }
 }
 
-/// The columns of an agent that sending to it needs.
+/// The columns of a recipient.
 #[derive(Debug, Clone)]
 pub(crate) struct RecipientRow {
     pub(crate) id: i64,
@@ -100,7 +105,7 @@ pub(crate) struct RecipientRow {
     pub(crate) paused: bool,
 }
 
-/// The columns of a session that sending in it needs.
+/// The columns of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionRow {
     pub(crate) id: i64,
@@ -153,22 +158,22 @@ impl To {
     }
 }
 
-/// A message that another one answers or passes on.
+/// A message that another one answers or relays.
 #[derive(Debug, Clone)]
 pub(crate) struct ParentRow {
     pub(crate) message: MessageRow,
-    /// Who names it.
+    /// The agent that refers to it.
     pub(crate) caller: i64,
     sender: i64,
     group: Option<i64>,
     /// Whether it was delivered to the caller.
-    came: bool,
+    delivered: bool,
 }
 
-from_row!(ParentRow: message caller sender group came);
+from_row!(ParentRow: message caller sender group delivered);
 
 impl ParentRow {
-    /// Selects messages of `from`, which has them as `m`, for the agent `caller`.
+    /// Returns a statement for the messages `m` of `from`, as the agent `caller` may refer to them.
     pub(crate) fn select(from: &str, caller: &str) -> String {
         format!(
             "SELECT {}, CAST({caller} AS bigint), m.sender_id, s.group_id,
@@ -206,51 +211,52 @@ impl NewTask {
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)";
 }
 
-/// The task that the message `$1` brought.
+/// Selects the task of the message `$1`.
 pub(crate) const TASK_OF_MESSAGE: &str = "SELECT id FROM tasks WHERE message_public_id = $1";
 
-/// What a send looks up and writes.
+/// The look-ups and writes of a send.
 pub(crate) trait SendTx {
-    /// Runs `operation` so that a failure leaves nothing of it behind.
+    /// Runs an operation, which is rolled back where it fails.
     fn atomically<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
 
-    /// The time for a message that is written next.
+    /// Returns the time of the message that is written next.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
 
-    /// The answer to an earlier send under this key.
+    /// Returns the answer of an earlier send under this key.
     fn answer_under(&mut self, caller: i64, once: &Once) -> Result<Option<Sent>>;
 
-    /// Keeps the answer under this key.
+    /// Stores the answer under this key.
     fn keep_answer(&mut self, caller: i64, once: &Once, sent: Sent, at: Timestamp) -> Result<()>;
 
-    /// The agent of this name, or the group that the sender has joined.
+    /// Returns the agent of this name, or the group that the sender has joined.
     fn recipient(&mut self, caller: &Agent, name: &AgentName) -> Result<Option<To>>;
 
-    /// Whether these two may write to each other.
+    /// Returns whether these two may write to each other.
     fn consent(&mut self, a: i64, b: i64) -> Result<Consent>;
 
-    /// How many tasks an agent works on.
+    /// Returns the number of tasks that an agent works on.
     fn current_tasks(&mut self, agent: i64) -> Result<usize>;
 
-    /// What decides whether a sender may store `more`.
+    /// Returns the facts that decide whether a sender may store `more`.
     fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage>;
 
-    /// The message of this id, as the caller may name it.
+    /// Returns the message of this id, as the caller may refer to it.
     fn parent(&mut self, caller: i64, id: Uuid) -> Result<Option<ParentRow>>;
 
-    /// The session of this id.
+    /// Returns the session of this id.
     fn session(&mut self, id: Uuid) -> Result<Option<SessionRow>>;
 
-    /// The session of this subject with the recipient, created where it is missing.
+    /// Returns the session of this subject with the recipient, created where it is missing.
     fn session_of_subject(&mut self, caller: i64, to: &To, subject: &Subject, at: Timestamp) -> Result<SessionRow>;
 
-    /// Makes the members of a group, and the sender, members of its session.
+    /// Adds the recipients in a group, and the sender, to its session.
     fn enter_session(&mut self, session: i64, members: &[Addressee], sender: i64) -> Result<()>;
 
-    /// The task that this message brought.
+    /// Returns the task of this message.
     fn task_of_message(&mut self, message: Uuid) -> Result<Option<i64>>;
 
-    /// Adds a message to its session and to the log of each recipient. Returns its number in each log.
+    /// Appends a message to its session and to the log of each recipient, and charges its payer. Without recipients it is in the
+    /// session only. Returns its number in each log.
     fn append(&mut self, session: i64, message: Columns<'_>, to: &[Addressee]) -> Result<Vec<(Addressee, u64)>>;
 
     /// Inserts a task.
@@ -269,24 +275,19 @@ pub(crate) fn send(tx: &mut impl SendTx, caller: &Agent, mut message: OutgoingMe
     let to = tx.recipient(caller, &message.to)?.ok_or_else(|| refusals::not_connected(&message.to))?;
     let placed = match &to {
         To::Agent(peer) => {
-            // The name as it is registered: traces and answers have no other.
+            // The name as it is registered, which traces and answers use.
             message.to = peer.name.clone();
-            place(tx, caller, &message, &to)?
+            place(tx, caller, message, &to)?
         }
-        To::Group(..) => tx.atomically(|tx| place(tx, caller, &message, &to))?,
+        To::Group(..) => tx.atomically(|tx| place(tx, caller, message, &to))?,
     };
-    if let Some(once) = &message.once {
-        tx.keep_answer(me, once, message.sent(&placed), message.at)?;
+    if let Some(once) = &placed.message.once {
+        tx.keep_answer(me, once, placed.sent(), placed.message.at)?;
     }
-    Ok(Outcome::Placed(Box::new((message, placed))))
+    Ok(Outcome::Placed(placed))
 }
 
-fn place(tx: &mut impl SendTx, caller: &Agent, message: &OutgoingMessage, to: &To) -> Result<Placed> {
-    let accepted = decide(tx, caller, message, to)?;
-    write(tx, caller, message, to, accepted)
-}
-
-/// Looks up what decides about a message, and decides.
+/// Looks up the facts about a message, and decides whether it is accepted.
 pub(crate) fn decide(
     tx: &mut impl SendTx,
     caller: &Agent,
@@ -308,8 +309,10 @@ pub(crate) fn decide(
     };
     let storage = tx.storage(me, message.stored(copies))?;
     let found = match message.parent {
-        // What is passed on must have come to its sender; what is answered may also be the sender's own.
-        Some(parent) => tx.parent(me, parent.id)?.filter(|found| found.came || (!parent.relay && found.sender == me)),
+        // A relayed message must have been delivered to the sender; an answered one may also be the sender's own.
+        Some(parent) => {
+            tx.parent(me, parent.id)?.filter(|found| found.delivered || (!parent.relay && found.sender == me))
+        }
         None => None,
     };
     let in_group = found.as_ref().is_some_and(|found| found.group.is_some() && found.group == to.group());
@@ -327,32 +330,40 @@ pub(crate) fn decide(
     };
     let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
     let found = found.map(|found| found.message.for_office()).transpose()?;
-    let mut facts = message.facts(recipient, storage);
-    if let To::Agent(peer) = to {
-        facts.to = &peer.name;
-    }
-    facts.parent = message.parent_fact(parent_id.as_ref(), found.as_ref(), in_group);
-    (facts.session, facts.answered) = (session, answered);
-    send::decide(facts)
+    let parent = match (message.parent, &found, &parent_id) {
+        (Some(ParentRef { relay: true, .. }), Some(message), _) => Parent::PassesOn(message),
+        (Some(_), Some(message), _) => Parent::Answers { message, in_group },
+        (Some(_), None, Some(id)) => Parent::Unknown(id),
+        _ => Parent::None,
+    };
+    send::decide(Facts {
+        from: &message.from,
+        to: if let To::Agent(peer) = to { &peer.name } else { &message.to },
+        kind: &message.kind,
+        deadline: message.deadline,
+        automatic: is_automatic(&message.metadata),
+        recipient,
+        parent,
+        settled: message.hop.clone(),
+        session,
+        answered,
+        has_subject: message.subject.is_some(),
+        storage: Some(storage),
+        now: message.at,
+    })
 }
 
-/// Writes a message that was accepted.
-fn write(
-    tx: &mut impl SendTx,
-    caller: &Agent,
-    message: &OutgoingMessage,
-    to: &To,
-    accepted: Accepted<SessionRow>,
-) -> Result<Placed> {
+/// Decides about a message, and writes it where it is accepted.
+fn place(tx: &mut impl SendTx, caller: &Agent, message: OutgoingMessage, to: &To) -> Result<Box<PlacedMessage>> {
     let me = caller.key.0;
-    let Accepted { hop, place, task } = accepted;
+    let Accepted { hop, place, task } = decide(tx, caller, &message, to)?;
     let session = match (place, &message.subject) {
         (Place::Session(session), _) => session,
-        // May create a session: after this only an insert may fail.
+        // May create a session: from here on only an insert may fail.
         (Place::Subject, Some(subject)) => tx.session_of_subject(me, to, subject, message.at)?,
         (Place::Subject, None) => return Err(no_session()),
     };
-    // A new session is open, so nothing was written yet.
+    // Fails only for an existing session, before anything is written.
     check_open(session.ended_by.as_deref())?;
     let rejected = matches!(task, Some((_, Some(_))));
     let one;
@@ -369,25 +380,26 @@ fn write(
         }
     };
     let task_ref = task.as_ref().and_then(|(state, _)| message.task_ref(*state));
-    let columns = Columns::new(caller, message, &hop, task_ref.as_ref().map(json).transpose()?)?;
+    let columns = Columns::new(caller, &message, &hop, task_ref.as_ref().map(json).transpose()?)?;
     let copies = tx.append(session.id, columns, recipients)?;
-    let mut placed = Placed {
-        session: session.public_id,
-        subject: session.subject.clone(),
-        copies,
-        task: task_ref.clone(),
-        reason: None,
-        paused: matches!(to, To::Agent(peer) if peer.paused && !rejected),
-        more: Vec::new(),
-    };
-    if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, task_ref, to) {
-        placed.reason = reason.as_ref().map(RejectReason::to_string);
-        insert_task(tx, caller, peer, &session, message, state, placed.reason.clone())?;
-        if let Some(reason) = &placed.reason {
-            placed.more = tell_rejected(tx, caller, peer, &session, message, task, reason, hop)?;
+    let (mut rejection, mut more) = (None, Vec::new());
+    if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, &task_ref, to) {
+        rejection = reason.as_ref().map(RejectReason::to_string);
+        insert_task(tx, caller, peer, &session, &message, state, rejection.clone())?;
+        if let Some(reason) = &rejection {
+            more = send_rejection(tx, caller, peer, &session, &message, task.clone(), reason, hop)?;
         }
     }
-    Ok(placed)
+    Ok(Box::new(PlacedMessage {
+        message,
+        session: session.public_id,
+        subject: session.subject,
+        copies,
+        task: task_ref,
+        rejection,
+        paused: matches!(to, To::Agent(peer) if peer.paused && !rejected),
+        more,
+    }))
 }
 
 fn insert_task(
@@ -420,10 +432,10 @@ fn insert_task(
     })
 }
 
-/// Tells the sender of a task that the office rejected it, by an update in the other's name. Charged to the sender: else one
-/// agent could fill up another's account.
+/// Sends the sender of a task an update that the office rejected it, in the recipient's name. Charged to the sender: else one agent
+/// could use up another's quota.
 #[allow(clippy::too_many_arguments)]
-fn tell_rejected(
+fn send_rejection(
     tx: &mut impl SendTx,
     caller: &Agent,
     peer: &RecipientRow,
@@ -433,7 +445,7 @@ fn tell_rejected(
     reason: &str,
     hop: Hop,
 ) -> Result<Vec<LogEntry>> {
-    let update = Update::new(task, message.id, Some(reason), tx.stamp(message.at));
+    let update = TaskUpdate::new(task, message.id, Some(reason), tx.stamp(message.at));
     let columns = update.columns(&peer.name, peer.id, caller.key.0, hop, json_of(message.callback.as_ref())?)?;
     let copies = tx.append(session.id, columns, &[Addressee { agent: caller.key, from_person: false }])?;
     let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));

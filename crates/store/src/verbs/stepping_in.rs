@@ -26,7 +26,7 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
-use crate::tasks::{TaskRow, Update, task_uuid};
+use crate::task_row::{TaskRow, TaskUpdate, task_uuid};
 use crate::types::{Agent, AgentKey, ConnectionDecision, LogEntry, NewKey, Written, fold_subject, to_micros};
 use crate::{refusals, row};
 
@@ -75,7 +75,7 @@ pub trait SteppingInVerbs: Engine {
         now: Timestamp,
     ) -> Result<Written<Agent>> {
         let asked = (caller.clone(), member.clone(), new, to_micros(now));
-        let _forget = self.known_keys().forget_afterwards();
+        let _clear = self.key_cache().clear_on_drop();
         write(self, Changes::All, asked, |tx, (caller, member, new, now)| {
             in_name::renew_key(tx, caller, member, new, *now).boxed()
         })
@@ -198,7 +198,7 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
             tx.execute(set, values![member.id, never, nobody, nowhere]).await?
         }
     };
-    tx.changed(Cached::Card(&member.name));
+    tx.invalidate(Cached::Card(&member.name));
     tell(tx, vec![me], &caller.name, &act, now).await
 }
 
@@ -263,7 +263,7 @@ async fn end_session(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) 
     }
     let sql = "UPDATE sessions SET ended_at = $2, ended_by = $3 WHERE id = $1";
     tx.execute(sql, values![seen.id, now, caller.name.as_str()]).await?;
-    tx.changed(Cached::Session(seen.id));
+    tx.invalidate(Cached::Session(seen.id));
     for task in tasks::open_in(tx, id).await? {
         // Both sides of a task are in its session, unless one has left the office; then the task has ended.
         cancel_open(tx, caller, task, Some("the conversation was ended"), now).await?;
@@ -338,7 +338,7 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     }
     // To the agent that had it, the task has ended.
     let note = reassigned_note(&caller.name, &to.name);
-    let update = Update::new(task.task_ref(task.state()?.ended_by_office()), task.message, Some(&note), now);
+    let update = TaskUpdate::new(task.task_ref(task.state()?.ended_by_office()), task.message, Some(&note), now);
     let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
     tasks::post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
     // A household has one person, who is the caller.

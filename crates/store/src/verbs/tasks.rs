@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::quota::Stored;
 use crate::refusals;
 use crate::row;
-use crate::tasks::{TaskRow, Update, task_uuid};
+use crate::task_row::{TaskRow, TaskUpdate, task_uuid};
 use crate::types::{Agent, AgentKey, LogEntry, Written, to_micros};
 
 /// Overdue tasks marked in one transaction.
@@ -249,7 +249,8 @@ async fn move_task(
         }
         None => route::fresh(by),
     };
-    let update = Update { from_person, ..Update::new(task.task_ref(state), task.message, note.as_deref(), now) };
+    let update =
+        TaskUpdate { from_person, ..TaskUpdate::new(task.task_ref(state), task.message, note.as_deref(), now) };
     let side = Side { from: task.assignee, from_name: by, to: task.owner };
     post_update(tx, task, side, hop, update, task.callback.clone()).await
 }
@@ -267,7 +268,7 @@ pub(super) async fn post_update(
     task: &TaskRow,
     side: Side<'_>,
     hop: Hop,
-    mut update: Update,
+    mut update: TaskUpdate,
     callback: Option<String>,
 ) -> Tried<()> {
     let sql = "SELECT s.id, s.subject FROM sessions s, agents o
@@ -361,7 +362,7 @@ pub(super) async fn end(tx: &mut dyn Tx, open: Vec<TaskRow>, note: &str, now: Ti
         let state = task.state()?.ended_by_office();
         move_task(tx, &task, &row::name(&task.assignee_name)?, false, state, Some(note.to_owned()), now).await?;
         let owner = row::name(&task.owner_name)?;
-        let update = Update::new(task.task_ref(state), task.message, Some(note), now);
+        let update = TaskUpdate::new(task.task_ref(state), task.message, Some(note), now);
         let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
         post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
     }

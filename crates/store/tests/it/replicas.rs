@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_store::{AgentKey, Charge, Hint, How, KeyHash, PostgresStore};
+use amb_store::{AgentKey, Charge, ChargeMode, Hint, KeyHash, PostgresStore};
 use amb_testing::PostgresDatabase;
 use amb_testing::store::{TestStore, at, hash_of, key_of, new_key};
 use tokio::sync::broadcast::Receiver;
@@ -110,7 +110,8 @@ async fn processes_know_how_many_they_are_and_who_hears() {
 async fn a_limit_is_spent_by_all_processes_together() {
     let (_database, one, other) = two().await;
     let hour = Duration::from_secs(3_600);
-    let charge = |key: &str| Charge { of: "guess", key: key.into(), cost: hour, room: hour * 3, how: How::IfRoom };
+    let charge =
+        |key: &str| Charge { of: "guess", key: key.into(), cost: hour, room: hour * 3, mode: ChargeMode::IfRoom };
     for store in [&one, &other, &one] {
         assert!(!store.charge(&[charge("bob")]).await.unwrap()[0].refused);
     }
@@ -119,12 +120,12 @@ async fn a_limit_is_spent_by_all_processes_together() {
         assert!(refused[0].refused && refused[0].owed > hour * 2 && refused[0].owed <= hour * 3, "{refused:?}");
         assert!(!refused[1].refused, "another's is not touched");
     }
-    let done = Charge { how: How::Done, ..charge("bob") };
+    let done = Charge { mode: ChargeMode::Always, ..charge("bob") };
     let owed = other.charge(std::slice::from_ref(&done)).await.unwrap()[0];
     assert!(!owed.refused && owed.owed > hour * 3, "what happened is owed: {owed:?}");
-    one.forgive().await.unwrap();
-    assert!(one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what is owed is not forgiven");
-    let back = Charge { how: How::Back, ..charge("bob") };
+    one.prune_rate_limits().await.unwrap();
+    assert!(one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what is owed is kept");
+    let back = Charge { mode: ChargeMode::Refund, ..charge("bob") };
     for store in [&one, &other] {
         store.charge(std::slice::from_ref(&back)).await.unwrap();
     }
@@ -136,7 +137,7 @@ async fn a_limit_is_spent_by_all_processes_together() {
 async fn tries_at_once_in_both_processes_are_all_counted() {
     let (_database, one, other) = two().await;
     let hour = Duration::from_secs(3_600);
-    let charge = Charge { of: "guess", key: "bob".into(), cost: hour, room: hour * 10, how: How::IfRoom };
+    let charge = Charge { of: "guess", key: "bob".into(), cost: hour, room: hour * 10, mode: ChargeMode::IfRoom };
     let tries = (0..40).map(|number| {
         let (store, charge) = (if number % 2 == 0 { one.clone() } else { other.clone() }, charge.clone());
         tokio::spawn(async move { store.charge(&[charge]).await.unwrap()[0].refused })

@@ -1,4 +1,4 @@
-//! What decides about the messages of a batch, locked and looked up for all of them at once.
+//! The facts about the messages of a batch, locked and looked up for all of them at once.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,7 +11,7 @@ use tokio_postgres::{Row, Statement};
 use uuid::Uuid;
 
 use crate::columns::Addressee;
-use crate::engine::{self, Failed, FromRow, POSTGRES, Query, SqlOf, values};
+use crate::engine::{self, Failed, FromRow, POSTGRES, Query, SqlOf, from_row, values};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::postgres::engine::PgReader;
@@ -21,7 +21,7 @@ use crate::row;
 use crate::types::Agent;
 use crate::verbs::{ParentRow, RecipientRow, SessionRow, To, audience, joined, pair, session_columns, stored_by};
 
-/// Between whom a session is.
+/// The parties of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Sides {
     /// Two agents, the smaller id first.
@@ -40,7 +40,7 @@ impl Sides {
         }
     }
 
-    /// Both agents of a pair, or the group.
+    /// Returns both agents of a pair, or the group.
     fn columns(self) -> (Option<(i64, i64)>, Option<i64>) {
         match self {
             Self::Pair(low, high) => (Some((low, high)), None),
@@ -49,37 +49,37 @@ impl Sides {
     }
 }
 
-/// All that was looked up for a batch.
+/// The facts about a batch.
 #[derive(Debug, Default)]
 pub(super) struct BatchFacts {
-    /// Agents whose mailboxes are locked, by every name that messages have for them.
+    /// Agents whose mailboxes are locked, by all names that messages use for them.
     ids: HashMap<AgentName, i64>,
-    /// The recipients that are registered, as they are under the locks.
+    /// Registered recipients, as read under the locks.
     peers: HashMap<i64, RecipientRow>,
-    /// Groups that the sender has joined, and who gets a message there.
+    /// Groups that the sender has joined, and their recipients.
     groups: HashMap<AgentName, (i64, Vec<Addressee>)>,
     consent: HashMap<(i64, i64), Consent>,
-    /// What the senders have stored.
+    /// How much the senders store.
     pub(super) stored: HashMap<i64, Stored>,
-    /// Sessions by sides and folded subject, and by the id that clients see.
+    /// Sessions by parties and folded subject, and by public id.
     by_subject: HashMap<(Sides, String), SessionRow>,
     pub(super) sessions: HashMap<Uuid, SessionRow>,
     /// Sessions that this transaction created.
     pub(super) made: Vec<i64>,
-    /// Messages that are answered or passed on, by who names them.
+    /// Messages that are answered or relayed, by who refers to them.
     pub(super) parents: HashMap<(i64, Uuid), ParentRow>,
-    /// What was answered under idempotency keys, and for what draft; no answer where that was none to a send.
+    /// Draft hashes and answers by idempotency key; no answer where the key was not used for a send.
     pub(super) answers: HashMap<(i64, String), (Vec<u8>, Option<Sent>)>,
-    /// How many tasks each assignee works on.
+    /// The number of tasks that each assignee works on.
     pub(super) current_tasks: HashMap<i64, usize>,
-    /// The task that a message brought.
+    /// Tasks by their message.
     pub(super) task_of: HashMap<Uuid, i64>,
 }
 
 impl BatchFacts {
-    /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race. Under the
-    /// locks it looks up who is connected and which sessions there are. These statements name recipients by their names, so
-    /// none needs the answer of another: all travel together, behind `begin`.
+    /// Locks the mailboxes of the recipients, and of senders whose idempotency keys must not race. Looks up connections and sessions
+    /// under the locks. These statements refer to recipients by name, so none needs the result of another: all are pipelined,
+    /// after `begin`.
     pub(super) async fn lock<C: GenericClient>(
         &mut self,
         client: &C,
@@ -88,18 +88,19 @@ impl BatchFacts {
         messages: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Failed> {
         let mut names: BTreeSet<String> = messages.iter().map(|(_, message)| message.to.folded()).collect();
-        // A task may be rejected, and then its sender gets an update.
-        let told = |message: &OutgoingMessage| message.once.is_some() || message.kind == Kind::Task;
-        names.extend(messages.iter().filter(|(_, message)| told(message)).map(|(_, message)| message.from.folded()));
+        // The sender of a task gets an update where the office rejects it.
+        let locks_sender = |message: &OutgoingMessage| message.once.is_some() || message.kind == Kind::Task;
+        let senders = messages.iter().filter(|(_, message)| locks_sender(message));
+        names.extend(senders.map(|(_, message)| message.from.folded()));
         let names: Vec<String> = names.into_iter().collect();
         let routes: BTreeSet<_> =
             messages.iter().map(|(caller, message)| (caller.key.0, message.to.folded())).collect();
         let (senders, recipients): (Vec<i64>, Vec<String>) = routes.into_iter().unzip();
         let subjects = Subjects::of(messages);
-        // All of them before the first is sent: else one that is prepared already could overtake the locks.
+        // All are prepared before the first is sent: else a prepared one could overtake the locks.
         let (lock, route) = (client.prepare_cached(LOCK).await?, client.prepare_cached(ROUTES).await?);
         let of_subjects = client.prepare_cached(SESSIONS_OF_SUBJECTS).await?;
-        // A statement is sent when its future is polled first: in this order.
+        // A statement is sent when its future is first polled: in this order.
         let ((), locked, routes, sessions) = tokio::try_join!(
             biased;
             begin,
@@ -110,7 +111,7 @@ impl BatchFacts {
         for row in &locked {
             self.ids.insert(row::name(row.get(1))?, row.get(0));
         }
-        // Names that are like the one of an agent mean that agent.
+        // A name in another case resolves to the agent.
         let known: Vec<(AgentName, i64)> = self.ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
         for (_, message) in messages {
             if !self.ids.contains_key(&message.to) {
@@ -124,7 +125,7 @@ impl BatchFacts {
         Ok(())
     }
 
-    /// Locks the mailboxes of a group's audience and the sender's, and finds the audience under these locks.
+    /// Locks the mailboxes of a group's recipients and the sender, and reads the recipients under these locks.
     pub(super) async fn lock_group(
         &mut self,
         tx: &Transaction<'_>,
@@ -139,8 +140,8 @@ impl BatchFacts {
         self.add_group(tx, logs, caller, name).await
     }
 
-    /// Finds whom these names mean, each once and by the name that it has, and locks the mailboxes of all that they reach,
-    /// agents and members of groups. A name that nobody has stays as it is.
+    /// Resolves names to agents and groups, each once, and locks the mailboxes of all of them and of the groups' members. An unknown
+    /// name is returned unchanged.
     pub(super) async fn lock_all(
         &mut self,
         tx: &Transaction<'_>,
@@ -160,13 +161,13 @@ impl BatchFacts {
         locked.extend(members.iter().map(|row| row.get::<_, i64>(0)));
         locked.push(caller.key.0);
         logs.lock(tx, &locked).await?;
-        let (mut names, mut known) = (Vec::with_capacity(to.len()), HashSet::new());
+        let (mut names, mut seen) = (Vec::with_capacity(to.len()), HashSet::new());
         for name in to {
             let meant = |rows: &[Row]| name.meant(rows.iter().map(|row| row.get::<_, String>(0)), |name| name.as_str());
             let (agent, group) = (meant(&agents), meant(&groups));
             let is_group = agent.is_none() && group.is_some();
             let name = agent.or(group).map_or_else(|| Ok(name.clone()), |name| row::name(&name))?;
-            if known.insert(name.clone()) {
+            if seen.insert(name.clone()) {
                 if is_group {
                     self.add_group(tx, logs, caller, &name).await?;
                 }
@@ -176,7 +177,7 @@ impl BatchFacts {
         Ok(names)
     }
 
-    /// Finds the audience of a group, whose mailboxes are locked: who left or blocked the sender before gets nothing.
+    /// Reads the recipients of a group under their locks: who left, or blocked the sender, meanwhile gets nothing.
     async fn add_group(
         &mut self,
         tx: &Transaction<'_>,
@@ -186,7 +187,7 @@ impl BatchFacts {
     ) -> Result<(), Failed> {
         let Some(group) = joined(&mut PgReader(tx), name, caller.key.0).await? else { return Ok(()) };
         let members = audience(&mut PgReader(tx), group, caller).await?;
-        // A mailbox that is locked after others would be out of order.
+        // A mailbox locked after the others would violate the order of locks.
         if members.iter().any(|member| !logs.holds(member.agent.0)) {
             return Err(Failed::changed());
         }
@@ -195,7 +196,7 @@ impl BatchFacts {
         Ok(())
     }
 
-    /// Under the locks: what messages refer to.
+    /// Looks up, under the locks, what the messages refer to.
     pub(super) async fn look_up<C: GenericClient>(
         &mut self,
         client: &C,
@@ -235,27 +236,29 @@ impl BatchFacts {
     /// Adds rows of [`ROUTES`].
     fn add_routes(&mut self, rows: &[Row]) -> Result<()> {
         for row in rows {
-            let (sender, id): (i64, i64) = (row.get(0), row.get(1));
-            if row.get(8) {
+            let route = Route::from_row(&mut engine::Row::new(row))?;
+            if route.deleted {
                 // Deleted before it was locked.
                 continue;
             }
-            if let Entry::Vacant(peer) = self.peers.entry(id) {
+            if let Entry::Vacant(peer) = self.peers.entry(route.recipient) {
                 let card = Card {
-                    allow_from: row::parse(Some(row.get::<_, &str>(3)))?.unwrap_or_default(),
-                    max_concurrent_tasks: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
+                    allow_from: row::parse(Some(route.allow_from))?.unwrap_or_default(),
+                    max_concurrent_tasks: u32::try_from(route.max_concurrent_tasks).unwrap_or(0),
                     ..Card::default()
                 };
-                peer.insert(RecipientRow { id, name: row::name(row.get(2))?, card: card.into(), paused: row.get(11) });
+                let (id, name, paused) = (route.recipient, route.name, route.paused);
+                peer.insert(RecipientRow { id, name, card: card.into(), paused });
             }
-            let consent = Consent { connected: row.get(5), same_household: row.get(9), blocked: row.get(10) };
-            self.consent.insert(pair(sender, id), consent);
-            self.stored.insert(sender, Stored { messages: row.get(6), bytes: row.get(7) });
+            let Route { connected, same_household, blocked, messages, bytes, .. } = route;
+            let consent = Consent { connected, same_household, blocked };
+            self.consent.insert(pair(route.sender, route.recipient), consent);
+            self.stored.insert(route.sender, Stored { messages, bytes });
         }
         Ok(())
     }
 
-    /// Adds rows of [`SessionRow`] and the folded subject.
+    /// Adds rows with the columns of [`SessionRow`] and the folded subject.
     fn add_sessions(&mut self, rows: &[Row]) -> Result<()> {
         for row in rows {
             let mut row = engine::Row::new(row);
@@ -276,7 +279,7 @@ impl BatchFacts {
         }
     }
 
-    /// Creates a session. Of two transactions that do so at once, one creates it and the other finds it.
+    /// Creates a session. Of two transactions that do so at the same time, one creates it and the other reads it.
     pub(super) async fn make_session<C: GenericClient>(
         &mut self,
         client: &C,
@@ -289,7 +292,7 @@ impl BatchFacts {
         let (pair, group) = sides.columns();
         let (low, high) = pair.unzip();
         let select = client.prepare_cached(SESSION_OF_SIDES).await?;
-        // Those of pairs were looked up with the locks.
+        // Sessions of pairs were looked up with the locks.
         if group.is_some() {
             let found = client.query(&select, &[&low, &high, &group, &key]).await?;
             if !found.is_empty() {
@@ -312,7 +315,7 @@ impl BatchFacts {
         Ok(())
     }
 
-    /// The agent that this name means, or the group.
+    /// Returns the agent that this name resolves to, or the group.
     pub(super) fn recipient(&self, name: &AgentName) -> Option<To> {
         match self.ids.get(name).and_then(|id| self.peers.get(id)) {
             Some(peer) => Some(To::Agent(peer.clone())),
@@ -320,7 +323,7 @@ impl BatchFacts {
         }
     }
 
-    /// What decides whether two agents may write to each other.
+    /// Returns whether two agents may write to each other.
     pub(super) fn consent(&self, a: i64, b: i64) -> Consent {
         self.consent.get(&pair(a, b)).copied().unwrap_or_default()
     }
@@ -330,18 +333,39 @@ impl BatchFacts {
     }
 }
 
-/// The mailboxes of these agents, locked in the order that everybody keeps.
+/// A row of [`ROUTES`].
+struct Route {
+    sender: i64,
+    recipient: i64,
+    name: AgentName,
+    allow_from: String,
+    max_concurrent_tasks: i64,
+    connected: bool,
+    messages: i64,
+    bytes: i64,
+    deleted: bool,
+    same_household: bool,
+    blocked: bool,
+    paused: bool,
+}
+
+from_row!(
+    Route: sender recipient name allow_from max_concurrent_tasks connected messages bytes deleted same_household blocked
+    paused
+);
+
+/// Locks the mailboxes of these agents, in the common order.
 const LOCK: &str = "
 SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
 WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m";
 
-/// From these senders to these recipients: the recipient with its card, what lets the two write to each other (a recipient
-/// without a household costs no look for one), and what the sender has stored. Asked under the recipients' locks: a statement
-/// that waits for a lock sees the locked row as it is then, and all other rows as they were when it began to wait. What
-/// senders have stored is not locked: of sends that run at the same time none sees what the others add.
+/// Selects for these senders and recipients: the recipient and its card, whether the two may write to each other (without a
+/// look-up where the recipient has no household), and the usage of the sender. A statement of its own after [`LOCK`]: a
+/// statement that waits for a lock sees the locked row as it is then, but all other rows as they were when it began to wait. The
+/// usage is not locked: concurrent sends do not see what the others add.
 ///
-/// Conditions on the status of a connection or an agent are not part of the joins: without statistics the planner thinks that
-/// next to none meet them, and compares everybody with everybody.
+/// The joins have no conditions on the status of a connection or an agent: without statistics the planner expects that almost no
+/// row meets them, and chooses a nested loop over all rows.
 const ROUTES: &str = "
 SELECT r.sender_id, a.id, a.name, a.allow_from, a.max_concurrent_tasks,
        (SELECT c.id FROM connections c
@@ -360,8 +384,8 @@ FROM unnest($1::bigint[], $2::text[]) AS r (sender_id, recipient)
 JOIN agents a ON lower(a.name) = r.recipient
 LEFT JOIN usage u ON u.agent_id = r.sender_id";
 
-/// The sessions of these senders, recipients and subjects, each with its folded subject. A statement of its own beside
-/// [`sessions_by_id`]: where one list of two is empty, PostgreSQL thinks a plan for this one time worth its making, each time.
+/// Selects the sessions of these senders, recipients and subjects, each with its folded subject. Not combined with
+/// [`sessions_by_id`]: where one of two lists is empty, PostgreSQL makes a custom plan for each execution.
 const SESSIONS_OF_SUBJECTS: &str = concat!(
     "SELECT ",
     session_columns!(),
@@ -372,7 +396,7 @@ const SESSIONS_OF_SUBJECTS: &str = concat!(
                      AND s.subject_key = w.subject_key"
 );
 
-/// The session of two agents, or of a group, and a subject.
+/// Selects the session of two agents, or of a group, and a subject.
 const SESSION_OF_SIDES: &str = concat!(
     "SELECT ",
     session_columns!(),
@@ -393,7 +417,7 @@ WITH made AS (
 )
 SELECT id FROM made";
 
-/// The subjects that messages name: sender, folded name of the recipient, folded subject.
+/// The subjects of messages: sender, folded name of the recipient, folded subject.
 struct Subjects<'a> {
     senders: Vec<i64>,
     recipients: Vec<String>,
@@ -414,7 +438,7 @@ impl<'a> Subjects<'a> {
         subjects
     }
 
-    /// Those of their sessions that there are.
+    /// Returns their existing sessions.
     async fn sessions<C: GenericClient>(&self, client: &C, select: &Statement) -> Result<Vec<Row>, Failed> {
         if self.keys.is_empty() {
             return Ok(Vec::new());
@@ -434,7 +458,7 @@ async fn sessions_by_id<C: GenericClient>(client: &C, ids: &BTreeSet<Uuid>) -> R
 
 type KeyedAnswer = ((i64, String), (Vec<u8>, Option<Sent>));
 
-/// What was answered under these idempotency keys.
+/// Returns the answers stored under these idempotency keys.
 async fn answers<C: GenericClient>(client: &C, keys: &[(i64, &str)]) -> Result<Vec<KeyedAnswer>, Failed> {
     if keys.is_empty() {
         return Ok(Vec::new());
@@ -454,7 +478,7 @@ async fn answers<C: GenericClient>(client: &C, keys: &[(i64, &str)]) -> Result<V
 
 static PARENTS: SqlOf = SqlOf::new();
 
-/// The messages of these ids, as those callers may name them.
+/// Returns the messages of these ids, as those callers may refer to them.
 async fn parents_of<C: GenericClient + Sync>(
     client: &C,
     parents: &[(i64, Uuid)],
@@ -472,7 +496,7 @@ async fn parents_of<C: GenericClient + Sync>(
     Ok(rows.into_iter().map(|row| ((row.caller, row.message.id), row)).collect())
 }
 
-/// How many tasks each of these agents works on.
+/// Returns the number of tasks that each of these agents works on.
 async fn current_tasks<C: GenericClient>(client: &C, assignees: &[i64]) -> Result<Vec<(i64, usize)>, Failed> {
     if assignees.is_empty() {
         return Ok(Vec::new());
@@ -487,7 +511,7 @@ async fn current_tasks<C: GenericClient>(client: &C, assignees: &[i64]) -> Resul
     Ok(rows.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(usize::MAX))).collect())
 }
 
-/// The tasks that these messages brought.
+/// Returns the tasks of these messages.
 async fn tasks_of<C: GenericClient>(client: &C, messages: &[Uuid]) -> Result<Vec<(Uuid, i64)>, Failed> {
     if messages.is_empty() {
         return Ok(Vec::new());

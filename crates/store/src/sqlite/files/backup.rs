@@ -1,4 +1,4 @@
-//! Copies of a database file: made while a server works on it, and put back when none does.
+//! Backups of a database file, made while a server has it open.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::sqlite::error::failed;
 use crate::{StoreError, refusals};
 
 /// How often progress is reported.
-const TELL: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a copy of a database holds.
+/// The contents of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Contents {
-    /// Agents, deleted ones too.
+    /// Agents, including deleted ones.
     pub agents: u64,
     /// Messages.
     pub messages: u64,
@@ -25,19 +25,19 @@ pub struct Contents {
     pub bytes: u64,
 }
 
-/// How far a copy has come, in bytes. The copy of a file with gaps in it ends before the total.
+/// Progress in bytes. A file with free pages is done before `done` reaches `total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BytesDone {
-    /// Written.
+    /// Bytes written.
     pub done: u64,
-    /// To be written at most.
+    /// Most bytes to be written.
     pub total: u64,
 }
 
-/// Copies a SQLite database, as it is at one moment, into a file of its own, while a server may work on it.
+/// Copies a snapshot of a SQLite database into a file, while a server may have the database open.
 ///
-/// The copy gets its name only when it is whole, checked and on disk. An existing file is replaced only where `replace`
-/// says so, and only then.
+/// The copy gets its name only when it is complete, checked and synced. Only then an existing file is replaced, if `replace` is
+/// set.
 pub async fn backup(
     from: &Path,
     to: &Path,
@@ -50,79 +50,75 @@ pub async fn backup(
     if to.exists() && !replace {
         return Err(refusals::file_is_there(to));
     }
-    let making = making(to);
+    let temporary = PathBuf::from(format!("{}.making", to.display()));
     let total = fs_err::metadata(from).map_err(cannot)?.len();
     let mut work = tokio::task::spawn_blocking({
-        let (from, making, to) = (from.to_path_buf(), making.clone(), to.to_path_buf());
-        move || make(&from, &making, &to, replace)
+        let (from, temporary, to) = (from.to_path_buf(), temporary.clone(), to.to_path_buf());
+        move || make(&from, &temporary, &to, replace)
     });
-    let mut ticks = tokio::time::interval(TELL);
+    let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             done = &mut work => return done.map_err(StoreError::internal)?,
             _ = ticks.tick() => {
-                let done = fs_err::metadata(&making).map_or(0, |made| made.len());
+                let done = fs_err::metadata(&temporary).map_or(0, |file| file.len());
                 progress(BytesDone { done: done.min(total), total });
             }
         }
     }
 }
 
-fn making(to: &Path) -> PathBuf {
-    PathBuf::from(format!("{}.making", to.display()))
-}
-
-fn make(from: &Path, making: &Path, to: &Path, replace: bool) -> Result<Contents> {
-    // Held until the copy has its name, so that two copies to one place do not write into each other.
+fn make(from: &Path, temporary: &Path, to: &Path, replace: bool) -> Result<Contents> {
+    // Locked until the copy has its name, so that two backups to one path do not write to the same file.
     let file = fs_err::OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(making)
+        .open(temporary)
         .map_err(cannot)?;
     file.file().try_lock().map_err(|_| conflict(format!("another copy to {} is under way", to.display())))?;
-    let made = fill(&file, from, making).and_then(|contents| {
-        name(making, to, replace)?;
+    let contents = fill(&file, from, temporary).and_then(|contents| {
+        put_in_place(temporary, to, replace)?;
         Ok(contents)
     });
-    if made.is_err() {
-        let _ = fs_err::remove_file(making);
+    if contents.is_err() {
+        let _ = fs_err::remove_file(temporary);
     }
-    made
+    contents
 }
 
-fn fill(file: &fs_err::File, from: &Path, making: &Path) -> Result<Contents> {
-    // What an interrupted copy left.
+fn fill(file: &fs_err::File, from: &Path, temporary: &Path) -> Result<Contents> {
+    // An interrupted backup may have left something.
     file.set_len(0).map_err(cannot)?;
     let db = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     db.execute_batch("PRAGMA busy_timeout = 30000").map_err(failed)?;
-    is_ours(&db, from)?;
-    // One reading transaction sees one moment. Not the backup API: that one begins anew with every write.
-    db.execute("VACUUM INTO ?1", [making.to_string_lossy()]).map_err(failed)?;
+    check_is_office(&db, from)?;
+    // Reads one snapshot. The backup API would start over with every write.
+    db.execute("VACUUM INTO ?1", [temporary.to_string_lossy()]).map_err(failed)?;
     drop(db);
     file.sync_all().map_err(cannot)?;
-    examine(making)
+    examine(temporary)
 }
 
 /// Gives the finished copy its name.
-fn name(making: &Path, to: &Path, replace: bool) -> Result<()> {
+fn put_in_place(temporary: &Path, to: &Path, replace: bool) -> Result<()> {
     if replace {
-        fs_err::rename(making, to).map_err(cannot)?;
+        fs_err::rename(temporary, to).map_err(cannot)?;
     } else {
-        // Unlike a rename, a link never takes the place of a file that came meanwhile.
-        fs_err::hard_link(making, to).map_err(|error| match error.kind() {
+        // Unlike a rename, a link never replaces a file that was created meanwhile.
+        fs_err::hard_link(temporary, to).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => refusals::file_is_there(to),
             _ => cannot(error),
         })?;
-        fs_err::remove_file(making).map_err(cannot)?;
+        fs_err::remove_file(temporary).map_err(cannot)?;
     }
     sync_directory(to)
 }
 
-/// Whether this is a database of an office at all.
-pub(in crate::sqlite) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
+/// Fails where this is not the database of an office.
+pub(in crate::sqlite) fn check_is_office(db: &Connection, path: &Path) -> Result<()> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('refinery_schema_history', 'agents', 'messages')";
     match db.query_row(sql, [], |row| row.get::<_, i64>(0)) {
         Ok(3) => Ok(()),
@@ -130,20 +126,20 @@ pub(in crate::sqlite) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
     }
 }
 
-/// Checks that a copy is an office's, whole, and of a form that this program knows. Returns what it holds.
+/// Checks that a file is the database of an office, not corrupt, and of a known schema version. Returns its contents.
 pub(in crate::sqlite) fn examine(path: &Path) -> Result<Contents> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-    is_ours(&db, path)?;
-    let sound: String =
+    check_is_office(&db, path)?;
+    let integrity: String =
         db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).unwrap_or_else(|error| error.to_string());
-    if sound != "ok" {
-        let detail = format!("{} is damaged ({sound}); take another copy", path.display());
+    if integrity != "ok" {
+        let detail = format!("{} is damaged ({integrity}); take another copy", path.display());
         return Err(StoreError::invalid(detail));
     }
-    let form: i64 = db
+    let version: i64 = db
         .query_row("SELECT coalesce(max(version), 0) FROM refinery_schema_history", [], |row| row.get(0))
         .map_err(failed)?;
-    if form > crate::sqlite::open::newest_form() {
+    if version > crate::sqlite::open::newest_schema() {
         let detail = format!("{} was made by a newer amb; use that one, or a newer still", path.display());
         return Err(StoreError::invalid(detail));
     }
@@ -153,15 +149,15 @@ pub(in crate::sqlite) fn examine(path: &Path) -> Result<Contents> {
         Ok(u64::try_from(rows).unwrap_or(0))
     };
     let bytes = fs_err::metadata(path).map_err(cannot)?.len();
-    // Staged mail of the forms from the third to the sixth is mail too.
-    let staged = match form {
+    // The schema versions 3 to 6 had a staging table for mail.
+    let staged = match version {
         3..=6 => count("FROM tray t WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id)")?,
         _ => 0,
     };
     Ok(Contents { agents: count("FROM agents")?, messages: count("FROM messages")? + staged, bytes })
 }
 
-/// Makes sure that a name in a directory is there after a crash.
+/// Syncs the directory of a file, so that its name survives a crash.
 pub(in crate::sqlite) fn sync_directory(file: &Path) -> Result<()> {
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs_err::File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)

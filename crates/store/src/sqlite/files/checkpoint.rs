@@ -1,5 +1,5 @@
-//! Checkpoints of the write-ahead log, on a thread and a connection of its own: neither sends nor reads wait for them. What is
-//! written during one is left to SQLite's own checkpoint in the writer, when the log has grown long.
+//! Checkpoints of the write-ahead log, on a separate thread and connection: neither sends nor reads wait for them. SQLite's own
+//! checkpoint, in the writer, runs only when the log has grown long.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use rusqlite::Connection;
 use super::disk::Disk;
 use crate::sqlite::error::is_failed_sync;
 
-/// How often it looks whether there is something to checkpoint.
+/// How often the thread checks whether there is something to checkpoint.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The thread; ends when this is dropped.
+/// The checkpoint thread; ends when this is dropped.
 #[derive(Debug)]
 pub(in crate::sqlite) struct Checkpoints {
     stop: Option<SyncSender<()>>,
@@ -26,16 +26,16 @@ impl Checkpoints {
     pub(in crate::sqlite) fn start(db: Connection, disk: Arc<Disk>) -> io::Result<Self> {
         let (stop, stopped) = sync_channel(0);
         let thread = std::thread::Builder::new().name("amb-sqlite-fold".into()).spawn(move || {
-            let mut folded = 0;
+            let mut checkpointed = 0;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let commits = disk.commits();
-                if commits == folded || disk.check().is_err() {
+                if commits == checkpointed || disk.check().is_err() {
                     continue;
                 }
                 match db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
-                    Ok(()) => folded = commits,
+                    Ok(()) => checkpointed = commits,
                     Err(error) if is_failed_sync(&error) => disk.fail(&error),
-                    Err(error) => tracing::warn!(%error, "the write-ahead log was not folded in; trying again"),
+                    Err(error) => tracing::warn!(%error, "the write-ahead log was not checkpointed; retrying"),
                 }
             }
             disk.keep_log_after_failure(&db);

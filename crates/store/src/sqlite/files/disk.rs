@@ -1,8 +1,8 @@
-//! Whether the disk keeps what is synced.
+//! Failed syncs.
 //!
-//! SQLite syncs the write-ahead log at each commit (`synchronous = FULL`), and shows the commit to readers only after that: so
-//! what is answered and what is read is durable. After a failed sync the kernel may have dropped what it could not write,
-//! although later syncs succeed: then nothing more is written until the process is started again.
+//! SQLite syncs the write-ahead log at each commit (`synchronous = FULL`), and readers see the commit only after that: everything
+//! that is answered or read is durable. After a failed sync the kernel may have dropped dirty pages, although later syncs
+//! succeed: then nothing more is written until the process is restarted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use rusqlite::config::DbConfig;
 use crate::StoreError;
 use crate::error::Result;
 
-/// What is known of the disk.
+/// The state of the disk.
 #[derive(Debug, Default)]
 pub(in crate::sqlite) struct Disk {
     failed: AtomicBool,
@@ -31,13 +31,13 @@ impl Disk {
         }
     }
 
-    /// A sync failed: from now on nothing is written.
+    /// Records a failed sync: from now on nothing is written.
     pub(in crate::sqlite) fn fail(&self, error: &dyn std::error::Error) {
-        tracing::error!(%error, "the disk failed; the office takes nothing more until it is started again");
+        tracing::error!(%error, "a sync failed; the office accepts no writes until it is restarted");
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Transactions that changed something.
+    /// Returns the number of transactions that changed something.
     pub(in crate::sqlite) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -46,12 +46,12 @@ impl Disk {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// After a failed sync: makes sure that closing this connection checkpoints nothing of the write-ahead log into the database,
-    /// because the disk may claim now to have what it did not take. Returns whether that was so.
+    /// After a failed sync, keeps SQLite from checkpointing the write-ahead log when this connection is closed: the disk may have
+    /// lost parts of it. Returns whether a sync has failed.
     pub(in crate::sqlite) fn keep_log_after_failure(&self, db: &Connection) -> bool {
         let failed = self.check().is_err();
         if failed && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-            tracing::error!(%error, "the write-ahead log may be folded in after the disk failed");
+            tracing::error!(%error, "the write-ahead log may be checkpointed after a failed sync");
         }
         failed
     }

@@ -1,4 +1,4 @@
-//! Whether there is room for mail on the disk.
+//! Free disk space.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -8,20 +8,20 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::StoreError;
 use crate::error::Result;
 
-/// What must be free: far more than a message needs, so that an operator hears of it before senders do.
-const ROOM: usize = 1 << 20;
+/// Bytes that must be free: far more than a message needs, so that an operator is warned before sends fail.
+const MIN_FREE: usize = 1 << 20;
 
-/// Takes room beside the database and gives it back. A transaction would not do: the files have room of their own, and a
-/// small write may still fit where the next message does not.
+/// Allocates space beside the database and frees it again. A test transaction is not enough: it may fit into free pages of the
+/// database where the next message does not.
 pub(in crate::sqlite) fn check(database: &Path) -> Result<()> {
     let directory = database.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A file without a name, which a crash cannot leave behind.
+    // An unnamed file, which a crash cannot leave behind.
     let mut file = tempfile::tempfile_in(directory).map_err(no_room)?;
-    match fallocate(&file, FallocateFlags::empty(), 0, ROOM as u64).map_err(std::io::Error::from) {
+    match fallocate(&file, FallocateFlags::empty(), 0, MIN_FREE as u64).map_err(std::io::Error::from) {
         Ok(()) => Ok(()),
-        // A file system that cannot promise room has to give it.
+        // The file system has no fallocate: write the bytes.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            file.write_all(&vec![0; ROOM]).and_then(|()| file.sync_data()).map_err(no_room)
+            file.write_all(&vec![0; MIN_FREE]).and_then(|()| file.sync_data()).map_err(no_room)
         }
         Err(error) => Err(no_room(error)),
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_for_room_leaves_nothing_behind() {
+    fn the_check_leaves_no_file_behind() {
         let directory = tempfile::tempdir().unwrap();
         check(&directory.path().join("mail.db")).unwrap();
         assert_eq!(fs_err::read_dir(directory.path()).unwrap().count(), 0);

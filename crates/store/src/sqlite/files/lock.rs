@@ -1,9 +1,9 @@
-//! One process a file. Two writers would each trust caches that the other makes stale.
+//! The lock that lets one process use a database file. With two, each writer's caches would be stale.
 //!
-//! A database is locked twice: by its name, in a file beside it that also says who holds it; and by its inode, so that
-//! another name of the same file (a hard link) is refused as well. The second lock is a `flock` on the database itself, which
-//! does not touch the `fcntl` locks that SQLite has there. But those are dropped when a process closes *any* descriptor of
-//! the file, so ours stays open until SQLite is done, and a file that this process has locked is never opened here again.
+//! A database is locked twice: by name, with a lock file beside it that contains the process id; and by inode, so that another name
+//! of the same file (a hard link) is refused as well. The second lock is a `flock` on the database itself, which does not
+//! interfere with the `fcntl` locks of SQLite. But those are dropped when a process closes *any* descriptor of the file, so ours
+//! stays open until SQLite is done, and a file that this process has locked is not opened here again.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -27,16 +27,16 @@ static LOCKED: LazyLock<Mutex<HashSet<Inode>>> = LazyLock::new(Mutex::default);
 /// Holds the lock of a database until it is dropped; the kernel releases it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// Its file, behind all symbolic links.
+    /// The path of the database file, with symbolic links resolved.
     database: PathBuf,
-    /// `None` where there is no such file yet.
+    /// `None` where the file does not exist yet.
     _inode: Option<InodeLock>,
     _name: fs_err::File,
 }
 
 impl Lock {
-    /// Takes the lock of this database, which may not be there yet. Symbolic links are followed: SQLite does so too, and
-    /// keeps its other files beside the file that they lead to.
+    /// Locks a database, which may not exist yet. Symbolic links are followed: SQLite does so too, and keeps its other files
+    /// beside the target.
     pub(crate) fn take(database: &Path) -> Result<Self> {
         let database = resolve(database)?;
         let path = PathBuf::from(format!("{}.lock", database.display()));
@@ -52,7 +52,7 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Only for the message; without it the message says less.
+                // For the error message only.
                 let _ = file.read_to_string(&mut holder);
                 let holder = holder.trim();
                 let by = if holder.is_empty() { String::new() } else { format!(" (process {holder})") };
@@ -69,8 +69,8 @@ impl Lock {
         Ok(Self { database, _inode: inode, _name: file })
     }
 
-    /// Takes the lock of this database, which is made where it is missing, for its owner alone.
-    pub(crate) fn take_or_make(database: &Path) -> Result<Self> {
+    /// Locks a database, which is created with mode 0600 where it is missing.
+    pub(crate) fn take_or_create(database: &Path) -> Result<Self> {
         let database = resolve(database)?;
         if !database.exists() {
             // SQLite gives its other files the mode of this one.
@@ -83,13 +83,13 @@ impl Lock {
         Self::take(&database)
     }
 
-    /// The database's file, behind all symbolic links.
+    /// The path of the database file, with symbolic links resolved.
     pub(crate) fn database(&self) -> &Path {
         &self.database
     }
 }
 
-/// The lock of a file, whatever it is called.
+/// The lock of a file under all its names.
 #[derive(Debug)]
 struct InodeLock {
     inode: Inode,
@@ -130,10 +130,10 @@ impl Drop for InodeLock {
     }
 }
 
-/// Where symbolic links lead, also to a file that is not there yet.
+/// Resolves symbolic links, also to a file that does not exist yet.
 fn resolve(database: &Path) -> Result<PathBuf> {
     let mut path = database.to_path_buf();
-    // As many as the kernel follows.
+    // The limit of the kernel.
     for _ in 0..40 {
         match fs_err::read_link(&path) {
             Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),

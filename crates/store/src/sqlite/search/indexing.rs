@@ -1,36 +1,28 @@
-//! Making mail findable behind the path of sends.
+//! Indexing mail in the background.
 
 use async_trait::async_trait;
 
 use crate::StoreError;
+use crate::engine::Engine;
 use crate::error::Result;
+use crate::index_queue::{Index, Indexed};
 use crate::sqlite::{SqliteStore, search};
 use crate::types::AgentKey;
-use crate::unindexed::{Index, Indexed};
-
-impl SqliteStore {
-    /// Makes messages unfindable.
-    pub(in crate::sqlite) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
-        let indexer = self.indexer.clone();
-        tokio::task::spawn_blocking(move || indexer.forget(&messages)).await.map_err(StoreError::internal)?
-    }
-}
 
 #[async_trait]
 impl Index for SqliteStore {
     async fn index(&self, agents: &[AgentKey]) -> Result<Indexed> {
         let agents = agents.to_vec();
-        let pages = self.readers().read(move |db| search::pages(db, &agents)).await?;
+        let pages = self.readers.read_long(move |db| search::pages(db, &agents)).await?;
         let indexer = self.indexer.clone();
         let added = tokio::task::spawn_blocking(move || indexer.add(&pages).map(|()| pages));
-        let pages = added.await.map_err(StoreError::internal)??;
-        Ok(Indexed { entries: pages.entries, again: pages.again })
+        Ok(added.await.map_err(StoreError::internal)??.indexed)
     }
 
     async fn behind(&self) -> Result<Vec<AgentKey>> {
-        // A process that was killed may have left words of mail that it removed.
-        self.forget(self.readers().read(|db| search::left_over(db)).await?).await?;
-        self.readers().read(|db| search::behind(db)).await
+        // A killed process may have left removed mail in the index.
+        self.unindex(self.readers.read_long(|db| search::orphans(db)).await?).await?;
+        self.readers.read_long(|db| search::behind(db)).await
     }
 }
 
@@ -42,9 +34,10 @@ mod tests {
 
     use super::*;
     use crate::Store;
+    use crate::engine::Changes;
     use crate::sqlite::error::failed;
     use crate::sqlite::writer::Isolation;
-    use crate::unit::{TestStore, at};
+    use crate::testing::{TestStore, at};
     use amb_testing::SqliteFile;
 
     async fn index(store: &SqliteStore) {
@@ -52,7 +45,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_of_removed_mail_are_forgotten_by_the_next_process() {
+    async fn removed_mail_that_a_killed_process_left_in_the_index_is_unindexed() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
         let office = TestStore(store.clone());
@@ -61,13 +54,13 @@ mod tests {
         office.say(&alice, &bob, "Plan", "newest").await;
         office.ack(&bob, std::slice::from_ref(&sent.message_id), at(2)).await.unwrap();
         index(&store).await;
-        // A process that dies between the two steps of removing.
+        // A process that dies after it removed mail and before it unindexed it.
         let remove = "DELETE FROM deliveries WHERE message_id IN (SELECT id FROM messages WHERE content = 'needle');
                       DELETE FROM messages WHERE content = 'needle'";
         store
             .writer()
             .unwrap()
-            .write(Isolation::Everybody, |tx| tx.db.execute_batch(remove).map_err(failed))
+            .write(Isolation::Savepoint(Changes::All), |tx| tx.db.execute_batch(remove).map_err(failed))
             .await
             .unwrap();
         let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
@@ -82,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_cannot_be_indexed_leaves_the_others_findable() {
+    async fn a_log_that_cannot_be_indexed_does_not_stop_the_others() {
         let file = SqliteFile::fresh();
         let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
         let office = TestStore(store.clone());
@@ -93,7 +86,7 @@ mod tests {
         office.say(&alice, &bob, "Plan", "needle").await;
         office.say(&alice, &carol, "Plan", "needle").await;
         office.inbox(&bob, false, at(2)).await.unwrap();
-        // No text: the index cannot read it.
+        // Not UTF-8: the indexer cannot read it.
         let bad = rusqlite::Connection::open(file.path()).unwrap();
         let sql = "UPDATE messages SET content = CAST(x'ff' AS TEXT)
                    WHERE id = (SELECT message_id FROM deliveries WHERE agent_id = ?1)";

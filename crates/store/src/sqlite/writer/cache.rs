@@ -1,5 +1,5 @@
-//! What the writer knows without asking. Only the writer changes the database, so what it knows stays true until it changes
-//! it itself; readers never look here.
+//! The writer's caches. Only the writer changes the database, so an entry is valid until the writer itself invalidates it; readers
+//! do not use them.
 
 use std::hash::Hash;
 
@@ -15,25 +15,25 @@ use crate::verbs::{RecipientRow, SessionRow};
 const CAPACITY: u64 = 50_000;
 
 fn cache<K: Eq + Hash, V>() -> Cache<K, V> {
-    // It grows from few: most offices are small.
+    // Small at first: most offices are.
     Cache::with(64, CAPACITY, UnitWeighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
 }
 
-/// All that the writer knows.
+/// Rows that a send needs.
 #[derive(Debug)]
 pub(in crate::sqlite) struct Caches {
-    /// Agents that are registered, by their exact names.
+    /// Registered agents by exact name.
     pub(in crate::sqlite) peers: Cache<AgentName, RecipientRow>,
-    /// Whether two agents may write to each other, the smaller id first.
+    /// Whether two agents may write to each other; the smaller id first.
     pub(in crate::sqlite) consent: Cache<(i64, i64), Consent>,
-    /// Ids of sessions by pair and folded subject.
+    /// Row ids of sessions by pair and folded subject.
     pub(in crate::sqlite) by_subject: Cache<(i64, i64, Box<str>), i64>,
-    /// Ids of sessions by the id that clients see.
+    /// Row ids of sessions by public id.
     pub(in crate::sqlite) by_public_id: Cache<Uuid, i64>,
     pub(in crate::sqlite) sessions: Cache<i64, SessionRow>,
-    /// The number of the newest entry in each log.
+    /// The number of the newest entry of each log.
     pub(in crate::sqlite) heads: Cache<i64, i64>,
-    /// What each agent has stored.
+    /// How much each agent stores.
     pub(in crate::sqlite) stored: Cache<i64, Stored>,
 }
 
@@ -52,7 +52,7 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Forgets everything, as after a rollback.
+    /// Clears all caches, after a rollback.
     pub(in crate::sqlite) fn clear(&mut self) {
         self.peers.clear();
         self.consent.clear();

@@ -1,9 +1,7 @@
-//! What each agent has stored, counted in the transaction that writes or removes it.
+//! Storage usage, counted in the transaction that writes or removes mail.
 
 use std::sync::Arc;
 
-use amb_core::send::Storage;
-use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 
 use crate::error::Result;
@@ -14,17 +12,17 @@ use crate::sqlite::plans::Prepared;
 use crate::sqlite::writer::WriteTx;
 use crate::verbs::stored_by;
 
-/// What the whole office stores.
+/// The usage of the whole office.
 #[derive(Debug)]
 pub(in crate::sqlite) struct OfficeUsage {
-    account: Arc<Account>,
-    /// With what the transaction under way has done.
+    pub(in crate::sqlite) account: Arc<Account>,
+    /// Includes the current transaction.
     now: Stored,
     committed: Stored,
 }
 
 impl OfficeUsage {
-    /// Adds up the rows of all agents, once at the start.
+    /// Adds up the usage of all agents, once at the start.
     pub(in crate::sqlite) fn count(db: &Connection, account: Arc<Account>) -> Result<Self> {
         let sql = "SELECT ifnull(sum(messages), 0), ifnull(sum(bytes), 0) FROM usage";
         let count = |row: &rusqlite::Row<'_>| Ok(Stored { messages: row.get(0)?, bytes: row.get(1)? });
@@ -37,18 +35,18 @@ impl OfficeUsage {
         self.now
     }
 
-    /// Something was rolled back; it is as it was then.
-    pub(in crate::sqlite) fn back_to(&mut self, before: Stored) {
+    /// Resets the usage to what it was when the savepoint began.
+    pub(in crate::sqlite) fn reset_to(&mut self, before: Stored) {
         self.now = before;
     }
 
-    /// The whole transaction was rolled back.
-    pub(in crate::sqlite) fn abandoned(&mut self) {
+    /// Discards the changes of the current transaction.
+    pub(in crate::sqlite) fn roll_back(&mut self) {
         self.now = self.committed;
     }
 
-    /// What the transaction did is there for others to see.
-    pub(in crate::sqlite) fn committed(&mut self) {
+    /// Publishes the changes of the current transaction.
+    pub(in crate::sqlite) fn commit(&mut self) {
         if self.now != self.committed {
             self.committed = self.now;
             self.account.set_office(self.now);
@@ -57,29 +55,17 @@ impl OfficeUsage {
 }
 
 impl WriteTx {
-    /// Refuses what would be more than this sender, or the office, may store. Asked before anything is written.
-    pub(in crate::sqlite) fn check_quota(&mut self, sender: i64, more: Stored) -> Result<()> {
-        let Storage { quotas, sender, office, more } = self.storage(sender, more)?;
-        quotas.check(sender, office, more)
-    }
-
-    /// What decides whether a sender may add `more`.
-    pub(in crate::sqlite) fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
-        let (sender, quotas) = (self.stored_by(sender)?.usage(), self.office.account.quotas());
-        Ok(Storage { quotas, sender, office: self.office.now.usage(), more: more.usage() })
-    }
-
-    /// What this agent has stored.
+    /// Returns how much this agent stores.
     pub(in crate::sqlite) fn stored_by(&mut self, agent: i64) -> Result<Stored> {
         if let Some(known) = self.caches.stored.get(&agent) {
             return Ok(*known);
         }
-        let stored = run(stored_by(self, agent).boxed())?;
+        let stored = run(stored_by(self, agent))?;
         self.caches.stored.insert(agent, stored);
         Ok(stored)
     }
 
-    /// Counts what was written or removed.
+    /// Adds to the usage of this agent; `more` is negative for what was removed.
     pub(in crate::sqlite) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
         self.office.now += more;
         if let Some(mut known) = self.caches.stored.get_mut(&agent) {

@@ -8,7 +8,7 @@ use super::types::{HouseholdKey, Lane};
 use crate::engine::{Db, Query, Tried, Value, values};
 use crate::error::Result;
 use crate::refusals;
-use crate::tasks::TaskRow;
+use crate::task_row::TaskRow;
 use crate::verbs::tasks::{select, undelivered_task};
 
 /// The states of the board, in the order of its lanes.

@@ -1,4 +1,4 @@
-//! Tasks as both backends read them, and the updates they send.
+//! Rows of tasks, and the messages that tell of their moves.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::outgoing::{json, trace_json};
 use crate::row;
 use crate::{StoreError, refusals};
 
-/// A row of `tasks`, with the names that belong to it. Rows are numbered in the order of making.
+/// A row of `tasks`, joined with the names of its agents. Row ids are in the order of creation.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRow {
     pub(crate) row: i64,
@@ -35,26 +35,25 @@ pub(crate) struct TaskRow {
     pub(crate) note: Option<String>,
     pub(crate) callback: Option<String>,
     pub(crate) canceled_by: Option<String>,
-    /// How often a person gave it to another agent.
+    /// How often a person reassigned it.
     pub(crate) reassigned: i64,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
-    /// The office rejected it when it was sent, so that its assignee never got it.
+    /// Whether the office rejected it when it was sent, so that its assignee never got it.
     pub(crate) undelivered: bool,
 }
 
 impl TaskRow {
-    /// Where it stands.
     pub(crate) fn state(&self) -> Result<TaskState> {
         self.state.parse().map_err(StoreError::internal)
     }
 
-    /// Whether this agent gave it or was given it. One that was delivered to nobody is its owner's alone.
+    /// Returns whether this agent is its owner or its assignee. Only the owner sees an undelivered task.
     pub(crate) fn concerns(&self, agent: i64) -> bool {
         self.owner == agent || (self.assignee == agent && !self.undelivered)
     }
 
-    /// The task as an agent sees it in a chain: of one that does not concern it, the id and the state.
+    /// Returns the task as the viewer sees it in a chain: only id and state where it does not concern the viewer.
     pub(crate) fn in_chain(self, viewer: i64) -> Result<ChainTask> {
         match self.concerns(viewer) {
             true => self.task(viewer).map(Box::new).map(ChainTask::Own),
@@ -62,7 +61,7 @@ impl TaskRow {
         }
     }
 
-    /// The task as an agent sees it. A callback is for its owner alone.
+    /// Returns the task as the viewer sees it. Only its owner sees the callback.
     pub(crate) fn task(self, viewer: i64) -> Result<Task> {
         Ok(Task {
             id: self.id.into(),
@@ -83,7 +82,7 @@ impl TaskRow {
         })
     }
 
-    /// The task as a message carries it.
+    /// Returns the task reference that a message carries.
     pub(crate) fn task_ref(&self, state: TaskState) -> TaskRef {
         TaskRef { id: self.id.into(), state, deadline: self.deadline, extra: Object::new() }
     }
@@ -91,26 +90,26 @@ impl TaskRow {
 
 static KIND: Kind = Kind::TaskUpdate;
 
-/// The message that tells a task's owner of its new state.
+/// The message that tells one side of a task its new state.
 #[derive(Debug, Clone)]
-pub(crate) struct Update {
+pub(crate) struct TaskUpdate {
     pub(crate) id: Uuid,
     pub(crate) at: Timestamp,
     pub(crate) content: String,
     pub(crate) task: TaskRef,
-    /// The message that brought the task.
+    /// The message of the task.
     pub(crate) reply_to: Uuid,
-    /// Whether the person of the other one's household moved it.
+    /// Whether the person of the recipient's household moved it.
     pub(crate) from_person: bool,
 }
 
-impl Update {
+impl TaskUpdate {
     pub(crate) fn new(task: TaskRef, message: Uuid, note: Option<&str>, now: Timestamp) -> Self {
         let content = note.filter(|note| !note.is_empty()).map_or_else(|| task.state.to_string(), str::to_owned);
         Self { id: fresh_uuid(now), at: now, content, task, reply_to: message, from_person: false }
     }
 
-    /// Columns to insert for it. The office charges `payer`.
+    /// Returns the columns to insert for it. `payer` is charged for it.
     pub(crate) fn columns(
         &self,
         from_name: &AgentName,
@@ -141,7 +140,7 @@ impl Update {
         })
     }
 
-    /// The event for its recipient.
+    /// Returns the event for its recipient.
     pub(crate) fn event(self, from: AgentName, session: Uuid, subject: &str) -> NewMessage {
         NewMessage {
             session_id: session.into(),
@@ -161,7 +160,7 @@ impl Update {
     }
 }
 
-/// The UUID of a task here. Any other text cannot name one.
+/// Returns the UUID of a task id; `not_found` for any other text.
 pub(crate) fn task_uuid(id: &TaskId) -> Result<Uuid> {
     id.as_uuid().ok_or_else(|| refusals::no_task(id))
 }

@@ -1,25 +1,24 @@
-//! How large a page may get.
+//! The size of a page.
 
 use amb_core::limits::MAX_PAGE_BYTES;
 
-/// Bytes that are left of a page.
+/// The bytes that are left in a page.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct PageBudget {
     left: usize,
-    /// Whether something is in the page.
+    /// Whether the page has an item.
     begun: bool,
-    /// Whether something was left out.
+    /// Whether an item was left out.
     full: bool,
 }
 
-impl Budget {
-    /// Of one page.
-    pub(crate) fn page() -> Self {
+impl PageBudget {
+    pub(crate) fn new() -> Self {
         Self { left: MAX_PAGE_BYTES, begun: false, full: false }
     }
 
-    /// Whether something of this size goes into the page. The first thing always does; after the first that does not,
-    /// nothing does.
+    /// Returns whether an item of this size goes into the page. The first item always does; after the first that does not,
+    /// none does.
     pub(crate) fn takes(&mut self, bytes: usize) -> bool {
         self.full |= self.begun && bytes > self.left;
         if !self.full {
@@ -29,7 +28,7 @@ impl Budget {
         !self.full
     }
 
-    /// Whether something was left out.
+    /// Returns whether an item was left out.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
@@ -40,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_one_thing_at_least_and_ends_at_the_first_that_does_not_fit() {
-        let mut budget = Budget::page();
-        assert!(budget.takes(MAX_PAGE_BYTES * 2), "alone, whatever its size");
+    fn a_page_has_at_least_one_item_and_ends_before_the_first_that_does_not_fit() {
+        let mut budget = PageBudget::new();
+        assert!(budget.takes(MAX_PAGE_BYTES * 2), "the first item, whatever its size");
         assert!(!budget.is_full());
         assert!(!budget.takes(1) && budget.is_full());
-        let mut budget = Budget::page();
+        let mut budget = PageBudget::new();
         assert!(budget.takes(MAX_PAGE_BYTES / 2));
         assert!(!budget.takes(MAX_PAGE_BYTES));
-        assert!(!budget.takes(1), "nothing overtakes what did not fit");
+        assert!(!budget.takes(1), "no smaller item after one that did not fit");
     }
 }

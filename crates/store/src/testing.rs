@@ -1,5 +1,5 @@
-//! Two agents and their mail, for the unit tests of both backends. Types of `amb-testing` are those of another build of this
-//! crate, so what tests behind the verbs cannot use them.
+//! Helpers for unit tests of both backends. `amb-testing` is linked with another build of this crate, so unit tests cannot use its
+//! store types.
 
 use std::sync::Arc;
 
