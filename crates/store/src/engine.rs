@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
-pub(crate) use run::{read, write};
+pub(crate) use run::{read, write, write_unlogged};
 pub(crate) use value::{Cell, Cells, FromRow, Row, Value, from_row, values};
 
 use crate::StoreError;

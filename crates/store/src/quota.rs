@@ -7,6 +7,8 @@ use amb_core::send::Storage;
 use amb_core::{Quotas, Usage};
 use parking_lot::Mutex;
 
+use crate::engine::from_row;
+
 /// An amount of stored mail, or a change of it; negative for removed mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stored {
@@ -43,6 +45,8 @@ impl Neg for Stored {
         Self { messages: -self.messages, bytes: -self.bytes }
     }
 }
+
+from_row!(Stored: messages bytes);
 
 /// Changes of agents' usage, in the order of agents.
 pub(crate) type Charges = BTreeMap<i64, Stored>;

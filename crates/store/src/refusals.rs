@@ -1,4 +1,4 @@
-//! Why the store refuses something, in one sentence for each condition.
+//! Errors of the verbs: one sentence for each condition.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use amb_core::{AgentName, Code, Draft, TaskId};
 use crate::StoreError;
 use crate::error::conflict;
 
-/// PostgreSQL keeps no NUL in text, so neither backend does.
+/// PostgreSQL stores no NUL in text, so both backends refuse it.
 pub(crate) fn check_text(what: &str, text: Option<&str>) -> Result<(), StoreError> {
     match text {
         Some(text) if text.contains('\0') => Err(StoreError::invalid(format!("{what} cannot contain a NUL character"))),
@@ -46,7 +46,7 @@ pub(crate) fn asked_already(name: &AgentName) -> StoreError {
 
 pub(crate) fn too_many_pending(most: u32) -> StoreError {
     let detail = format!("{most} of your requests wait for approval, which is the most; let one be answered first");
-    // Room comes when another agent answers or a code expires: a retry within seconds is pointless.
+    // Another agent has to answer, or a code to expire: a retry within seconds is pointless.
     StoreError::new(Code::TooManyRequests, detail).retry_after(Duration::from_secs(60))
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn not_a_member() -> StoreError {
     StoreError::new(Code::Forbidden, "you are not in this session")
 }
 
-/// Why a key may not replace or end the keys of its agent: it is the one before, or none any more.
+/// The error where a key may not replace or revoke the keys of its agent: it was replaced, or is no longer valid.
 pub(crate) fn not_the_current_key(in_grace: bool) -> StoreError {
     if in_grace {
         let detail = "this key was replaced and works only until its grace period ends; use the key that replaced it";
@@ -169,7 +169,7 @@ pub(crate) fn not_your_group() -> StoreError {
     StoreError::new(Code::Forbidden, detail)
 }
 
-/// The note of tasks that end when an agent leaves the household.
+/// The note of tasks that end because an agent left the household.
 pub(crate) fn left_the_household(who: &AgentName) -> String {
     format!("{who} left the household, and with it the tasks that were open")
 }
@@ -178,17 +178,17 @@ pub(crate) fn no_task(id: &TaskId) -> StoreError {
     StoreError::not_found(format!("no task {id} was given to you or by you"))
 }
 
-/// The note of tasks that end with a connection. The same for a block: who is blocked is not told so.
+/// The note of tasks that end with a connection. The same for a block, which the blocked agent is not told.
 pub(crate) fn ended_the_connection(by: &AgentName) -> String {
     format!("{by} ended the connection, and with it the tasks that were open")
 }
 
-/// The note of tasks that end with an agent.
+/// The note of tasks that end because an agent was deleted.
 pub(crate) fn left_the_office(who: &AgentName) -> String {
     format!("{who} left the office")
 }
 
-pub(crate) fn task_after_the_connection(owner: &str) -> StoreError {
+pub(crate) fn task_after_the_connection(owner: &AgentName) -> StoreError {
     let detail =
         format!("the connection with {owner} has ended, and this task with it; nothing more can be done to it");
     StoreError::new(Code::NotConnected, detail)
@@ -218,7 +218,7 @@ pub(crate) fn no_group(name: &AgentName) -> StoreError {
     StoreError::not_found(format!("no group {:?} that you are in or were invited to", name.as_str()))
 }
 
-/// Whether a group is as large as it may be, after somebody was invited.
+/// Fails where a group is too large after an invitation.
 pub(crate) fn check_members(group: &Group) -> Result<(), StoreError> {
     if group.members.len() <= MAX_GROUP_MEMBERS {
         return Ok(());
@@ -262,7 +262,7 @@ pub(crate) fn file_is_there(path: &std::path::Path) -> StoreError {
     conflict(format!("{} is there already; name a new file", path.display()))
 }
 
-/// The message by which an agent learns that it was invited.
+/// Returns the invitation message.
 pub(crate) fn invitation(group: &AgentName, to: &AgentName, from: &AgentName) -> Result<Draft, StoreError> {
     let text = format!("{from} invites you to the group {group}. Join it to get its mail and to write to it.");
     let mut draft = Draft::text(to.clone(), format!("Invitation to {group}"), text);

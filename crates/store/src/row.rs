@@ -1,6 +1,4 @@
-//! A message as both backends read it, and the shapes in which it is shown.
-
-use std::str::FromStr;
+//! Rows of messages, and the documents made of them.
 
 use amb_core::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
 use amb_core::draft::json_len;
@@ -12,26 +10,26 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::StoreError;
-use crate::engine::{FromRow, Row};
+use crate::engine::{FromRow, Row, from_row};
 use crate::error::Result;
 use crate::page_budget::PageBudget;
 
-/// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
+/// A row of `messages`, joined with its session, its agents and a delivery. JSON columns are text.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageRow {
     pub(crate) id: Uuid,
     pub(crate) session: Uuid,
     pub(crate) subject: String,
-    pub(crate) from: String,
-    /// For a group: the member whose copy this is, or the sender.
-    pub(crate) to: String,
+    pub(crate) from: AgentName,
+    /// `None` in a group, unless the row is a member's copy.
+    pub(crate) to: Option<AgentName>,
     pub(crate) at: Timestamp,
-    pub(crate) priority: i64,
+    pub(crate) priority: Priority,
     pub(crate) ttl: i64,
-    pub(crate) kind: Option<String>,
+    pub(crate) kind: Kind,
     pub(crate) trace: Option<String>,
     pub(crate) reply_to: Option<Uuid>,
-    pub(crate) correlation_id: Option<String>,
+    pub(crate) correlation_id: Option<CorrelationId>,
     pub(crate) task: Option<String>,
     pub(crate) callback: Option<String>,
     pub(crate) content: String,
@@ -40,141 +38,115 @@ pub(crate) struct MessageRow {
     pub(crate) delivered_at: Option<Timestamp>,
     pub(crate) read_at: Option<Timestamp>,
     pub(crate) rung_at: Option<Timestamp>,
-    /// Whether it came as mail of the person of the recipient's household.
+    /// Whether it was sent by the person of the recipient's household.
     pub(crate) from_person: bool,
 }
 
-/// The columns of [`MessageRow`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and its delivery.
+/// Returns the columns of [`MessageRow`], of `m` (messages), `s` (sessions), `f` and `t` (sender and recipient), and its delivery.
 pub(crate) fn message_columns(delivery: &str) -> String {
     format!(
         "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
          m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata,
-         {delivery}.delivered_at, {delivery}.read_at, {delivery}.rung_at, {delivery}.from_person"
+         {delivery}.delivered_at, {delivery}.read_at, {delivery}.rung_at, coalesce({delivery}.from_person, FALSE)"
     )
 }
 
-impl FromRow for MessageRow {
-    fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        Ok(Self {
-            id: row.take()?,
-            session: row.take()?,
-            subject: row.take()?,
-            from: row.take()?,
-            to: row.take::<Option<String>>()?.unwrap_or_default(),
-            at: row.take()?,
-            priority: row.take()?,
-            ttl: row.take()?,
-            kind: row.take()?,
-            trace: row.take()?,
-            reply_to: row.take()?,
-            correlation_id: row.take()?,
-            task: row.take()?,
-            callback: row.take()?,
-            content: row.take()?,
-            parts: row.take()?,
-            metadata: row.take()?,
-            delivered_at: row.take()?,
-            read_at: row.take()?,
-            rung_at: row.take()?,
-            from_person: row.take::<Option<bool>>()?.unwrap_or_default(),
-        })
-    }
-}
+from_row!(
+    MessageRow: id session subject from to at priority ttl kind trace reply_to correlation_id task callback content parts
+    metadata delivered_at read_at rung_at from_person
+);
 
 impl MessageRow {
-    /// The message, whole. A callback is for the agent that set it alone, and the person's mark for whom the message came to.
+    /// Returns the whole message. Only the agent that set a callback sees it, and only the recipient sees the person's mark. A group's
+    /// message is addressed to the viewer.
     pub(crate) fn message(self, viewer: &AgentName) -> Result<Message> {
-        let from = name(&self.from)?;
         let callback = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
         Ok(Message {
             id: self.id.into(),
-            from_person: self.from_person && from != *viewer,
-            to: name(&self.to)?,
+            from_person: self.from_person && self.from != *viewer,
+            to: self.to.unwrap_or_else(|| viewer.clone()),
             sent_at: self.at,
-            kind: kind(self.kind.as_deref())?,
+            kind: self.kind,
             session: Some(self.session.into()),
             subject: Some(self.subject),
             parts: match parse(self.parts)? {
                 Some(parts) => parts,
                 None => vec![Part::text(self.content)],
             },
-            priority: priority(self.priority),
+            priority: self.priority,
             ttl: u8::try_from(self.ttl).unwrap_or(0),
             trace: match parse(self.trace)? {
                 Some(trace) => trace,
-                None => vec![from.clone()],
+                None => vec![self.from.clone()],
             },
-            from,
+            from: self.from,
             task: parse(self.task)?,
             callback,
             reply_to: self.reply_to.map(Into::into),
-            correlation_id: correlation(self.correlation_id)?,
+            correlation_id: self.correlation_id,
             metadata: parse(self.metadata)?.unwrap_or_default(),
         })
     }
 
-    /// The message as the office itself sees it, which is how its sender does. A group's message is to no one agent.
-    pub(crate) fn for_office(mut self) -> Result<Message> {
-        if self.to.is_empty() {
-            self.to.clone_from(&self.from);
-        }
-        let sender = name(&self.from)?;
+    /// Returns the message as its sender sees it.
+    pub(crate) fn as_sent(self) -> Result<Message> {
+        let sender = self.from.clone();
         self.message(&sender)
     }
 
-    /// The message as an event.
+    /// Returns the message as an event.
     pub(crate) fn event(self) -> Result<NewMessage> {
         let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(NewMessage {
             session_id: self.session.into(),
             subject: self.subject,
-            from_agent: name(&self.from)?,
+            from_agent: self.from,
             from_person: self.from_person,
             content,
             message_id: self.id.into(),
             created_at: self.at,
-            kind: kind(self.kind.as_deref())?,
-            priority: priority(self.priority),
+            kind: self.kind,
+            priority: self.priority,
             parts,
             task: parse(self.task)?,
             reply_to: self.reply_to.map(Into::into),
-            correlation_id: correlation(self.correlation_id)?,
+            correlation_id: self.correlation_id,
         })
     }
 
-    /// About how many bytes it is in an answer, where a control character of a text takes six.
+    /// Returns its approximate size in a response.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = [&self.kind, &self.trace, &self.task, &self.callback, &self.parts, &self.metadata];
-        let plain = json_len(&self.subject) + json_len(&self.content);
-        OVERHEAD + plain + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        let texts = [&self.trace, &self.task, &self.callback, &self.parts, &self.metadata];
+        OVERHEAD + kind_len(&self.kind) + json_len(&self.subject) + json_len(&self.content) + total_len(texts)
     }
 
     fn shows_callback(&self, viewer: &AgentName) -> bool {
-        let setter = if callback_is_senders(self.kind.as_deref()) { &self.from } else { &self.to };
-        setter == viewer.as_str()
+        let setter = if callback_is_senders(&self.kind) { &self.from } else { self.to.as_ref().unwrap_or(viewer) };
+        setter == viewer
     }
 
-    /// How far it has come on its way to the one it went to.
-    pub(crate) fn receipt(&self) -> Result<Receipt> {
-        Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at).rung(self.rung_at))
+    /// Returns the receipt of its one recipient; `None` in a group.
+    pub(crate) fn receipt(&self) -> Option<Receipt> {
+        let to = self.to.clone()?;
+        Some(Receipt::of(to, self.at, self.delivered_at, self.read_at).rung(self.rung_at))
     }
 }
 
-/// What a thread or an inbox shows of a message. JSON columns are still text.
+/// A message as an inbox or a history shows it. JSON columns are text.
 #[derive(Debug)]
 pub(crate) struct ViewRow {
     pub(crate) id: Uuid,
     pub(crate) sender: AgentName,
-    /// Whether it came to the viewer as mail of the person of its household.
+    /// Whether it was sent to the viewer by the person of the viewer's household.
     pub(crate) from_person: bool,
     pub(crate) at: Timestamp,
     pub(crate) is_read: bool,
-    pub(crate) priority: i64,
-    pub(crate) kind: Option<String>,
+    pub(crate) priority: Priority,
+    pub(crate) kind: Kind,
     pub(crate) reply_to: Option<Uuid>,
-    pub(crate) correlation_id: Option<String>,
+    pub(crate) correlation_id: Option<CorrelationId>,
     pub(crate) task: Option<String>,
-    /// Where the viewer may see it.
+    /// `None` where the viewer may not see it.
     pub(crate) callback: Option<String>,
     pub(crate) content: String,
     pub(crate) parts: Option<String>,
@@ -184,20 +156,19 @@ pub(crate) struct ViewRow {
 /// How much of a message is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// All of it.
     Whole,
-    /// What an inbox shows.
+    /// Long fields cut, for an inbox.
     Preview,
 }
 
-/// What a message costs in an answer beside its texts.
+/// The approximate size of a message in a response without its texts.
 pub(crate) const OVERHEAD: usize = 512;
 
 impl ViewRow {
-    /// About how many bytes it is in an answer.
+    /// Returns its approximate size in a response.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = [&self.kind, &self.task, &self.callback, &self.parts, &self.metadata];
-        OVERHEAD + json_len(&self.content) + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        let texts = [&self.task, &self.callback, &self.parts, &self.metadata];
+        OVERHEAD + kind_len(&self.kind) + json_len(&self.content) + total_len(texts)
     }
 
     pub(crate) fn view(mut self, shape: Shape) -> Result<MessageView> {
@@ -210,19 +181,19 @@ impl ViewRow {
             content,
             created_at: self.at,
             is_read: self.is_read,
-            kind: kind(self.kind.as_deref())?,
-            priority: priority(self.priority),
+            kind: self.kind,
+            priority: self.priority,
             parts,
             task: parse(self.task)?,
             reply_to: self.reply_to.map(Into::into),
-            correlation_id: correlation(self.correlation_id)?,
+            correlation_id: self.correlation_id,
             callback: parse(self.callback)?,
             metadata: parse(self.metadata)?.unwrap_or_default(),
             truncated,
         })
     }
 
-    /// Cuts what an inbox does not show. Returns whether there was something to cut.
+    /// Cuts what a preview does not show. Returns whether there was something to cut.
     fn cut(&mut self) -> bool {
         let mut cut = false;
         for large in [&mut self.parts, &mut self.metadata, &mut self.callback] {
@@ -230,7 +201,7 @@ impl ViewRow {
         }
         if let Some((end, _)) = self.content.char_indices().nth(MAX_PREVIEW_CHARS) {
             self.content.truncate(end);
-            // Their text is the content.
+            // The content is the text of the parts.
             self.parts = None;
             cut = true;
         }
@@ -238,7 +209,15 @@ impl ViewRow {
     }
 }
 
-/// About how many bytes a session is in an inbox.
+fn total_len<const N: usize>(texts: [&Option<String>; N]) -> usize {
+    texts.into_iter().flatten().map(String::len).sum()
+}
+
+fn kind_len(kind: &Kind) -> usize {
+    kind_text(kind).map_or(0, str::len)
+}
+
+/// Returns the approximate size of a session in an inbox.
 pub(crate) fn session_bytes(session: &SessionSummary) -> usize {
     let message = |message: &MessageView| {
         let rest = [
@@ -251,7 +230,7 @@ pub(crate) fn session_bytes(session: &SessionSummary) -> usize {
     OVERHEAD + json_len(&session.subject) + session.recent_messages.iter().map(message).sum::<usize>()
 }
 
-/// The document of a page: at most so many of these sessions, in this order, and no more bytes than a page has.
+/// Returns a page of at most `limit` of these sessions, in this order, up to the size of a page.
 pub(crate) fn inbox_page(
     mut sessions: Vec<SessionSummary>,
     limit: usize,
@@ -267,21 +246,21 @@ pub(crate) fn inbox_page(
     Inbox { sessions, pending_connections, next }
 }
 
-/// Whether a callback is shown to the one who sent the message, or to the one it went to: an update of a task brings it
-/// back to the owner who set it.
-pub(crate) fn callback_is_senders(kind: Option<&str>) -> bool {
-    kind != Some(Kind::TaskUpdate.as_str())
+/// Returns whether a callback is shown to the sender of the message, or to its recipient: a task update carries it back to the owner,
+/// who set it.
+pub(crate) fn callback_is_senders(kind: &Kind) -> bool {
+    *kind != Kind::TaskUpdate
 }
 
-/// The text and the parts as they are shown. Where there are parts, the text is theirs.
-pub(crate) fn content(kept: String, parts: Option<Vec<Part>>) -> (String, Vec<Part>) {
+/// Returns the text and the parts to show. Where there are parts, the text is theirs.
+pub(crate) fn content(stored: String, parts: Option<Vec<Part>>) -> (String, Vec<Part>) {
     match parts {
         Some(parts) => (text_of(&parts), shown(Some(parts))),
-        None => (kept, Vec::new()),
+        None => (stored, Vec::new()),
     }
 }
 
-/// The parts as they are shown: none where they are one text, which is the content already.
+/// Returns the parts to show: none where they are a single text, which is the content already.
 pub(crate) fn shown(parts: Option<Vec<Part>>) -> Vec<Part> {
     match parts {
         Some(parts) if !matches!(parts.as_slice(), [Part::Text { .. }]) => parts,
@@ -289,13 +268,13 @@ pub(crate) fn shown(parts: Option<Vec<Part>>) -> Vec<Part> {
     }
 }
 
-/// A name that was checked when it was registered.
+/// Parses a stored name.
 pub(crate) fn name(text: &str) -> Result<AgentName> {
-    AgentName::from_str(text).map_err(StoreError::internal)
+    text.parse().map_err(StoreError::internal)
 }
 
 impl FromRow for Card {
-    /// From four columns: description, capabilities, allow_from, max_concurrent_tasks.
+    /// Takes four columns: description, capabilities, allow_from, max_concurrent_tasks.
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
         Ok(Card {
             description: row.take()?,
@@ -306,7 +285,7 @@ impl FromRow for Card {
     }
 }
 
-/// JSON that we wrote.
+/// Parses JSON that we wrote.
 pub(crate) fn parse<T: DeserializeOwned>(text: Option<impl AsRef<str>>) -> Result<Option<T>> {
     match text {
         Some(text) => serde_json::from_str(text.as_ref()).map(Some).map_err(StoreError::internal),
@@ -314,25 +293,12 @@ pub(crate) fn parse<T: DeserializeOwned>(text: Option<impl AsRef<str>>) -> Resul
     }
 }
 
-/// A kind as it is kept: nothing for a plain message.
-pub(crate) fn kind(text: Option<&str>) -> Result<Kind> {
-    match text {
-        Some(text) => text.parse().map_err(StoreError::internal),
-        None => Ok(Kind::Message),
-    }
-}
-
-/// A kind to be kept.
+/// Returns a kind as it is stored: NULL for a plain message.
 pub(crate) fn kind_text(kind: &Kind) -> Option<&str> {
     if *kind == Kind::Message { None } else { Some(kind.as_str()) }
 }
 
-/// A priority as it is kept: its rank.
-pub(crate) fn priority(rank: i64) -> Priority {
-    usize::try_from(rank).ok().and_then(|rank| Priority::ALL.get(rank).copied()).unwrap_or_default()
-}
-
-/// A priority to be kept.
+/// Returns a priority as it is stored: its rank.
 pub(crate) fn rank(priority: Priority) -> i16 {
     match priority {
         Priority::Low => 0,
@@ -340,8 +306,4 @@ pub(crate) fn rank(priority: Priority) -> i16 {
         Priority::High => 2,
         Priority::Urgent => 3,
     }
-}
-
-pub(crate) fn correlation(text: Option<String>) -> Result<Option<CorrelationId>> {
-    text.map(|text| text.parse().map_err(StoreError::internal)).transpose()
 }

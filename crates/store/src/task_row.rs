@@ -13,8 +13,8 @@ use uuid::Uuid;
 use crate::columns::Columns;
 use crate::error::Result;
 use crate::outgoing::{json, trace_json};
+use crate::refusals;
 use crate::row;
-use crate::{StoreError, refusals};
 
 /// A row of `tasks`, joined with the names of its agents. Row ids are in the order of creation.
 #[derive(Debug, Clone)]
@@ -23,9 +23,9 @@ pub(crate) struct TaskRow {
     pub(crate) id: Uuid,
     pub(crate) owner: i64,
     pub(crate) assignee: i64,
-    pub(crate) owner_name: String,
-    pub(crate) assignee_name: String,
-    pub(crate) state: String,
+    pub(crate) owner_name: AgentName,
+    pub(crate) assignee_name: AgentName,
+    pub(crate) state: TaskState,
     pub(crate) subject: Option<String>,
     pub(crate) message: Uuid,
     pub(crate) session: Uuid,
@@ -34,7 +34,7 @@ pub(crate) struct TaskRow {
     pub(crate) overdue: bool,
     pub(crate) note: Option<String>,
     pub(crate) callback: Option<String>,
-    pub(crate) canceled_by: Option<String>,
+    pub(crate) canceled_by: Option<AgentName>,
     /// How often a person reassigned it.
     pub(crate) reassigned: i64,
     pub(crate) created_at: Timestamp,
@@ -44,10 +44,6 @@ pub(crate) struct TaskRow {
 }
 
 impl TaskRow {
-    pub(crate) fn state(&self) -> Result<TaskState> {
-        self.state.parse().map_err(StoreError::internal)
-    }
-
     /// Returns whether this agent is its owner or its assignee. Only the owner sees an undelivered task.
     pub(crate) fn concerns(&self, agent: i64) -> bool {
         self.owner == agent || (self.assignee == agent && !self.undelivered)
@@ -57,7 +53,7 @@ impl TaskRow {
     pub(crate) fn in_chain(self, viewer: i64) -> Result<ChainTask> {
         match self.concerns(viewer) {
             true => self.task(viewer).map(Box::new).map(ChainTask::Own),
-            false => Ok(ChainTask::Other { id: self.id.into(), state: self.state()? }),
+            false => Ok(ChainTask::Other { id: self.id.into(), state: self.state }),
         }
     }
 
@@ -65,9 +61,9 @@ impl TaskRow {
     pub(crate) fn task(self, viewer: i64) -> Result<Task> {
         Ok(Task {
             id: self.id.into(),
-            owner: row::name(&self.owner_name)?,
-            assignee: row::name(&self.assignee_name)?,
-            state: self.state()?,
+            owner: self.owner_name,
+            assignee: self.assignee_name,
+            state: self.state,
             message_id: self.message.into(),
             session_id: Some(self.session.into()),
             parent: self.parent.map(Into::into),
@@ -75,7 +71,7 @@ impl TaskRow {
             overdue: self.overdue,
             note: self.note,
             callback: if viewer == self.owner { row::parse(self.callback)? } else { None },
-            canceled_by: self.canceled_by.map(|by| row::name(&by)).transpose()?,
+            canceled_by: self.canceled_by,
             created_at: self.created_at,
             updated_at: self.updated_at,
             subject: self.subject,

@@ -34,6 +34,20 @@ where
     Ok(Written { answer: unbox(answer)?, entries })
 }
 
+/// Runs a verb that writes and appends nothing to logs.
+pub(crate) async fn write_unlogged<A, T>(
+    engine: &(impl Engine + ?Sized),
+    changes: Changes,
+    args: A,
+    verb: WriteVerb<A, T>,
+) -> Result<T>
+where
+    A: Send + Sync + 'static,
+    T: Send + 'static,
+{
+    Ok(write(engine, changes, args, verb).await?.answer)
+}
+
 /// Runs a verb that only reads.
 pub(crate) async fn read<A, T>(
     engine: &(impl Engine + ?Sized),

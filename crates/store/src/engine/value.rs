@@ -1,30 +1,32 @@
-//! Parameters and columns, the same for both databases.
+//! Parameters and columns of statements, the same for both databases.
 
-use amb_core::{AgentName, Timestamp};
+use std::str::FromStr;
+
+use amb_core::doc::ConnectionStatus;
+use amb_core::transcript::TranscriptKey;
+use amb_core::{
+    AgentName, ConnectionId, CorrelationId, Kind, MessageId, Priority, SessionId, TaskId, TaskState, Timestamp,
+};
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::Result;
-use crate::row;
 
 /// A parameter of a statement.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
-    /// A number.
     Int(Option<i64>),
-    /// A text.
     Text(Option<&'a str>),
-    /// An id that the world sees.
+    /// A public id.
     Id(Option<Uuid>),
     /// An instant, to the microsecond.
     Time(Option<Timestamp>),
-    /// Whether something is so.
     Flag(bool),
     /// A hash.
     Bytes(&'a [u8]),
     /// Numbers, for [`Dialect::in_list`](super::Dialect).
     Ints(&'a [i64]),
-    /// Ids, for [`Dialect::in_ids`](super::Dialect).
+    /// Public ids, for [`Dialect::in_ids`](super::Dialect).
     Ids(&'a [Uuid]),
 }
 
@@ -41,6 +43,8 @@ macro_rules! value_from {
 value_from! {
     i64 => |it| Value::Int(Some(it)),
     u32 => |it| Value::Int(Some(it.into())),
+    u64 => |it| Value::Int(Some(i64::try_from(it).unwrap_or(i64::MAX))),
+    usize => |it| Value::Int(Some(i64::try_from(it).unwrap_or(i64::MAX))),
     Option<i64> => |it| Value::Int(it),
     &'a str => |it| Value::Text(Some(it)),
     &'a String => |it| Value::Text(Some(it)),
@@ -64,7 +68,7 @@ macro_rules! values {
 }
 pub(crate) use values;
 
-/// A column of a row. SQLite gives times and booleans as numbers, and any 16 bytes as an id.
+/// A column of a row. SQLite has times and booleans as numbers, and any 16 bytes as an id.
 #[derive(Debug)]
 pub(crate) enum Cell {
     Null,
@@ -76,7 +80,7 @@ pub(crate) enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// The columns of a row, read as they are asked for.
+/// The columns of a row, read on demand.
 pub(crate) trait Cells {
     fn cell(&self, index: usize) -> Result<Cell>;
 }
@@ -92,7 +96,7 @@ impl<'a> Row<'a> {
         Self { columns, next: 0 }
     }
 
-    /// The next column.
+    /// Takes the next column.
     pub(crate) fn take<T: FromCell>(&mut self) -> Result<T> {
         let cell = self.columns.cell(self.next)?;
         self.next += 1;
@@ -100,7 +104,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a column holds.
+/// A type that is read from one column.
 pub(crate) trait FromCell: Sized {
     fn from_cell(cell: Cell) -> Result<Self>;
 }
@@ -112,6 +116,13 @@ fn wrong<T>(cell: &Cell) -> Result<T> {
 impl FromCell for i64 {
     fn from_cell(cell: Cell) -> Result<Self> {
         if let Cell::Int(it) = cell { Ok(it) } else { wrong(&cell) }
+    }
+}
+
+impl FromCell for u64 {
+    /// Counts and log numbers, which are never negative.
+    fn from_cell(cell: Cell) -> Result<Self> {
+        i64::from_cell(cell).map(|it| u64::try_from(it).unwrap_or(0))
     }
 }
 
@@ -128,12 +139,6 @@ impl FromCell for bool {
 impl FromCell for String {
     fn from_cell(cell: Cell) -> Result<Self> {
         if let Cell::Text(it) = cell { Ok(it) } else { wrong(&cell) }
-    }
-}
-
-impl FromCell for AgentName {
-    fn from_cell(cell: Cell) -> Result<Self> {
-        row::name(&String::from_cell(cell)?)
     }
 }
 
@@ -163,15 +168,64 @@ impl FromCell for Timestamp {
     }
 }
 
+impl FromCell for Kind {
+    /// NULL is a plain message.
+    fn from_cell(cell: Cell) -> Result<Self> {
+        match cell {
+            Cell::Null => Ok(Kind::Message),
+            Cell::Text(it) => it.parse().map_err(StoreError::internal),
+            _ => wrong(&cell),
+        }
+    }
+}
+
+impl FromCell for Priority {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        let rank = usize::try_from(i64::from_cell(cell)?).ok();
+        Ok(rank.and_then(|rank| Priority::ALL.get(rank).copied()).unwrap_or_default())
+    }
+}
+
+impl FromCell for ConnectionStatus {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        serde_json::from_value(String::from_cell(cell)?.into()).map_err(StoreError::internal)
+    }
+}
+
+/// Types that are stored as text.
+macro_rules! from_text {
+    ($($name:ty)+) => {
+        $(impl FromCell for $name {
+            fn from_cell(cell: Cell) -> Result<Self> {
+                Self::from_str(&String::from_cell(cell)?).map_err(StoreError::internal)
+            }
+        })+
+    };
+}
+
+from_text!(AgentName CorrelationId TaskState TranscriptKey);
+
+/// Public ids.
+macro_rules! from_uuid {
+    ($($name:ty)+) => {
+        $(impl FromCell for $name {
+            fn from_cell(cell: Cell) -> Result<Self> {
+                Uuid::from_cell(cell).map(Into::into)
+            }
+        })+
+    };
+}
+
+from_uuid!(ConnectionId MessageId SessionId TaskId);
+
 impl<T: FromCell> FromCell for Option<T> {
     fn from_cell(cell: Cell) -> Result<Self> {
         if let Cell::Null = cell { Ok(None) } else { T::from_cell(cell).map(Some) }
     }
 }
 
-/// What a row holds.
+/// A type that is read from the next columns of a row.
 pub(crate) trait FromRow: Sized {
-    /// Takes as many columns as it has.
     fn from_row(row: &mut Row<'_>) -> Result<Self>;
 }
 
@@ -181,7 +235,7 @@ impl<T: FromCell> FromRow for T {
     }
 }
 
-/// A struct whose fields are the columns of a row, in this order. A field may itself be made of several columns.
+/// Implements [`FromRow`] for a struct whose fields are the columns, in this order. A field may have several columns.
 macro_rules! from_row {
     ($name:ident: $($field:ident)+) => {
         impl $crate::engine::FromRow for $name {

@@ -80,8 +80,7 @@ impl Store for PostgresStore {
     async fn office_usage(&self) -> Result<Usage> {
         let sum =
             "SELECT CAST(coalesce(sum(messages), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint) FROM usage";
-        let (messages, bytes) = query!(self, client => async { PgReader(client).one(sum, &[]).await })?;
-        let stored = Stored { messages, bytes };
+        let stored: Stored = query!(self, client => async { PgReader(client).one(sum, &[]).await })?;
         self.account.set_office(stored);
         Ok(stored.usage())
     }

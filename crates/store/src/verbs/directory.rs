@@ -1,4 +1,4 @@
-//! Who may see whom, and what one says about oneself.
+//! The directory of agents, and the caller's own profile.
 
 use amb_core::doc::{AgentEntry, Profile};
 use amb_core::limits::HEARTBEAT_TIMEOUT;
@@ -8,76 +8,85 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::household;
+use crate::StoreError;
 use crate::engine::{
-    Cached, Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, from_row, read, values, write,
+    Cached, Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, from_row, read, values, write_unlogged,
 };
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
 use crate::quota::Stored;
 use crate::types::Agent;
-use crate::{StoreError, row};
 
-/// Names looked through for the nearest one.
+/// Names compared to suggest the nearest one.
 const CANDIDATES: i64 = 1_000;
 
-/// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the default),
-/// unless they blocked it.
+/// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the default) and have
+/// not blocked it.
 #[async_trait]
 pub trait DirectoryVerbs: Engine {
-    /// The agents that the caller may see, by name.
+    /// Returns the agents that the caller may see, by name.
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
         let asked = (caller.clone(), page, now);
         read(self, ReadLength::Long, asked, |db, (caller, page, now)| list(db, caller, page, *now).boxed()).await
     }
 
-    /// One agent that the caller may see; `not_found` with the nearest such name else.
+    /// Returns an agent that the caller may see; else `not_found` with the nearest name that it may see.
     async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
         let asked = (caller.clone(), name.clone(), now);
         read(self, ReadLength::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
     }
 
-    /// The caller as it sees itself.
+    /// Returns the caller's own profile.
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
         let (own, stored) = read(self, ReadLength::Short, caller.clone(), |db, caller| own(db, caller).boxed()).await?;
-        own.profile(stored, self.account().quotas(), now)
+        Ok(own.profile(stored, self.account().quotas(), now))
     }
 
     /// Changes the caller's profile.
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
         let asked = (caller.clone(), patch);
-        let updated = write(self, Changes::All, asked, |tx, (caller, patch)| update(tx, caller, patch.clone()).boxed());
-        let (own, stored) = updated.await?.answer;
-        own.profile(stored, self.account().quotas(), now)
+        let updated =
+            write_unlogged(self, Changes::All, asked, |tx, (caller, patch)| update(tx, caller, patch.clone()).boxed());
+        let (own, stored) = updated.await?;
+        Ok(own.profile(stored, self.account().quotas(), now))
     }
 }
 
 impl<E: Engine> DirectoryVerbs for E {}
 
-/// An agent with its presence.
+/// An agent and its presence.
 #[derive(Debug, Clone)]
 struct AgentRow {
     id: Uuid,
-    name: String,
+    name: AgentName,
     card: Card,
     created_at: Timestamp,
-    last_seen: Option<Timestamp>,
-    here: Option<bool>,
-    /// Tasks under way.
+    seen: LastSeen,
+    /// Its accepted and working tasks.
     current: Vec<TaskId>,
-    /// Whether it is of the viewer's household.
+    /// Whether it is in the viewer's household.
     household: bool,
     person: bool,
     paused: bool,
 }
 
-/// The tasks whose ids stand in a text, a comma between them.
+/// When an agent was last seen, and whether it has not gone offline since.
+pub(super) type LastSeen = (Option<Timestamp>, Option<bool>);
+
+/// Returns the presence of an agent with these current tasks.
+pub(super) fn presence((last_seen, here): LastSeen, current: Vec<TaskId>, now: Timestamp) -> Presence {
+    let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
+    Presence::at(now, claimed, last_seen, current, HEARTBEAT_TIMEOUT)
+}
+
+/// Parses a comma-separated list of task ids.
 pub(super) fn task_ids(text: Option<String>) -> Vec<TaskId> {
     let ids = text.iter().flat_map(|ids| ids.split(',')).filter_map(|id| Uuid::parse_str(id).ok());
     ids.map(Into::into).collect()
 }
 
-/// The columns of [`AgentRow`], as `$1` sees the agent `a`.
+/// Returns the columns of [`AgentRow`], as the agent `$1` sees the agent `a`.
 fn agent_columns(db: &dyn Db) -> String {
     let task_id = db.dialect().task_id;
     format!(
@@ -96,8 +105,7 @@ impl FromRow for AgentRow {
             name: row.take()?,
             card: Card::from_row(row)?,
             created_at: row.take()?,
-            last_seen: row.take()?,
-            here: row.take()?,
+            seen: LastSeen::from_row(row)?,
             current: task_ids(row.take()?),
             household: row.take()?,
             person: row.take()?,
@@ -107,23 +115,22 @@ impl FromRow for AgentRow {
 }
 
 impl AgentRow {
-    /// The agent as others see it.
-    fn entry(self, now: Timestamp) -> Result<AgentEntry> {
-        let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
-        Ok(AgentEntry {
-            name: row::name(&self.name)?,
+    /// Returns the agent as others see it.
+    fn entry(self, now: Timestamp) -> AgentEntry {
+        AgentEntry {
+            name: self.name,
             card: self.card,
-            presence: Presence::at(now, claimed, self.last_seen, self.current, HEARTBEAT_TIMEOUT),
+            presence: presence(self.seen, self.current, now),
             registered_at: Some(self.created_at),
             household: self.household,
             person: self.person,
             paused: self.paused,
-        })
+        }
     }
 }
 
-/// Whom $1 may see: itself, those it is connected with, and of its household and the discoverable those that did not block
-/// it. A person is found by no stranger.
+/// Whether the agent `$1` may see the agent `a`: itself, those it is connected with, and those of its household or discoverable that
+/// have not blocked it. A person is not discoverable.
 const VISIBLE: &str = "a.deleted_at IS NULL AND (a.id = $1
     OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = CASE WHEN a.id < $1 THEN a.id ELSE $1 END
                AND c.high_id = CASE WHEN a.id < $1 THEN $1 ELSE a.id END AND c.status = 'ACTIVE')
@@ -132,7 +139,7 @@ const VISIBLE: &str = "a.deleted_at IS NULL AND (a.id = $1
         AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
                         AND c.target_id = $1 AND c.status = 'BLOCKED')))";
 
-/// The household of the caller by name, then the others by name.
+/// Lists the caller's household by name, then the others by name.
 async fn list(db: &mut dyn Db, caller: &Agent, page: &AgentsPage, now: Timestamp) -> Tried<Vec<AgentEntry>> {
     let columns = agent_columns(db);
     let select = |which: &str| {
@@ -153,25 +160,25 @@ async fn list(db: &mut dyn Db, caller: &Agent, page: &AgentsPage, now: Timestamp
     }
     let others = select("(CAST($4 AS bigint) IS NULL OR a.household_id IS DISTINCT FROM $4)");
     found.extend(db.rows::<AgentRow>(&others, values![me, after, left, household]).await?);
-    Ok(found.into_iter().map(|agent| agent.entry(now)).collect::<Result<_>>()?)
+    Ok(found.into_iter().map(|agent| agent.entry(now)).collect())
 }
 
-/// One agent that the caller may see.
+/// Returns an agent that the caller may see.
 async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<AgentEntry> {
     let sql = format!(
         "SELECT {} FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE lower(a.name) = $2 AND {VISIBLE}",
         agent_columns(db)
     );
     let found: Vec<AgentRow> = db.rows(&sql, values![caller.key.0, &name.folded()]).await?;
-    if let Some(agent) = name.meant(found, |agent| &agent.name) {
-        return Ok(agent.entry(now)?);
+    if let Some(agent) = name.meant(found, |agent| agent.name.as_str()) {
+        return Ok(agent.entry(now));
     }
     let names = known_names(db, caller).await?;
     let names = names.iter().map(String::as_str);
     Err(StoreError::not_found(amb_core::suggest::unknown_agent(name.as_str(), names)).into())
 }
 
-/// Names that the caller may know: those it is connected with, then others it may see, so many at most.
+/// Returns names that the caller may see: first those it is connected with.
 async fn known_names(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<String>> {
     let connected = "SELECT a.name FROM connections c JOIN agents a ON a.id = c.target_id
          WHERE c.requester_id = $1 AND c.status = 'ACTIVE'
@@ -185,7 +192,7 @@ async fn known_names(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<String>> {
     Ok(names)
 }
 
-/// What only the agent itself sees.
+/// The columns that only the agent itself sees.
 #[derive(Debug, Clone)]
 struct OwnRow {
     agent: AgentRow,
@@ -198,12 +205,11 @@ struct OwnRow {
 from_row!(OwnRow: agent owner_contact discoverable api_key_prefix previous_key_until);
 
 impl OwnRow {
-    /// The agent as it sees itself.
-    fn profile(self, stored: Stored, quotas: amb_core::Quotas, now: Timestamp) -> Result<Profile> {
+    fn profile(self, stored: Stored, quotas: amb_core::Quotas, now: Timestamp) -> Profile {
         let usage = stored.usage();
-        Ok(Profile {
+        Profile {
             id: self.agent.id,
-            entry: self.agent.entry(now)?,
+            entry: self.agent.entry(now),
             owner_contact: self.owner_contact,
             discoverable: self.discoverable,
             api_key_prefix: self.api_key_prefix,
@@ -214,13 +220,13 @@ impl OwnRow {
                 max_messages: quotas.agent_messages,
                 max_bytes: quotas.agent_bytes,
             },
-            // The store does not know how its office was started.
+            // The server sets it.
             operators_read_mail: false,
-        })
+        }
     }
 }
 
-/// The caller's own row, and what it has stored.
+/// Returns the caller's own row and its usage.
 async fn own(db: &mut dyn Db, caller: &Agent) -> Tried<(OwnRow, Stored)> {
     let sql = format!(
         "SELECT {}, a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
@@ -231,14 +237,14 @@ async fn own(db: &mut dyn Db, caller: &Agent) -> Tried<(OwnRow, Stored)> {
     Ok((own, stored_by(db, caller.key.0).await?))
 }
 
-/// What an agent has stored.
+/// Returns how much an agent stores.
 pub(crate) async fn stored_by(db: &mut dyn Db, agent: i64) -> Tried<Stored> {
-    let stored = db.find("SELECT messages, bytes FROM usage WHERE agent_id = $1", values![agent]).await?;
-    Ok(stored.map_or_else(Stored::default, |(messages, bytes)| Stored { messages, bytes }))
+    let sql = "SELECT messages, bytes FROM usage WHERE agent_id = $1";
+    Ok(db.find(sql, values![agent]).await?.unwrap_or_default())
 }
 
 async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(OwnRow, Stored)> {
-    // The agent's own lock: who is heard and how many tasks are taken on is decided under it.
+    // Sends and accepted tasks are decided under this lock.
     tx.lock(&[caller.key.0]).await?;
     let (before, _) = own(tx, caller).await?;
     let card = patch.card(before.agent.card)?;

@@ -1,5 +1,5 @@
-//! Groups: who is in them. A group is written to by its name, as an agent is, by its members: `send` with the group's name
-//! as `to`. The session is the group's of that subject; each other member gets a copy, with a receipt of its own.
+//! Groups and their members. Members send to a group by its name, as to an agent. The session is that of the group and the subject;
+//! each other member gets a copy with its own receipt.
 
 use amb_core::consent::Consent;
 use amb_core::doc::{Group, GroupMember};
@@ -11,7 +11,9 @@ use super::agents::{agent_named, is_taken};
 use super::connections::consent;
 use super::once::once;
 use crate::columns::Addressee;
-use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Query, ReadLength, Tried, Tx, read, values, write};
+use crate::engine::{
+    Changes, Db, Engine, Exclusive, Failed, Query, ReadLength, Tried, Tx, from_row, read, values, write, write_unlogged,
+};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::types::{Agent, AgentKey, Written, to_micros};
@@ -20,22 +22,22 @@ use crate::{refusals, row};
 /// Groups and their members.
 #[async_trait]
 pub trait GroupVerbs: Engine {
-    /// Makes a group whose owner, and first member, is the caller.
+    /// Creates a group whose owner, and first member, is the caller.
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let asked = (caller.clone(), name.clone(), to_micros(now));
-        let made = write(self, Changes::All, asked, |tx, (caller, name, now)| {
+        write_unlogged(self, Changes::All, asked, |tx, (caller, name, now)| {
             once!(tx, caller, *now, create(tx, caller, name, *now))
-        });
-        Ok(made.await?.answer)
+        })
+        .await
     }
 
-    /// The groups that the caller is in or was invited to.
+    /// Returns the groups that the caller is in or was invited to.
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
         read(self, ReadLength::Long, caller.clone(), |db, caller| list(db, caller).boxed()).await
     }
 
-    /// Invites an agent that the caller, the group's owner, may write to, and tells it by mail. `conflict` where the group is
-    /// full ([`amb_core::limits::MAX_GROUP_MEMBERS`]).
+    /// Invites an agent, by mail, to a group of the caller. `conflict` where the group is full
+    /// ([`amb_core::limits::MAX_GROUP_MEMBERS`]).
     async fn invite_to_group(
         &self,
         caller: &Agent,
@@ -50,21 +52,21 @@ pub trait GroupVerbs: Engine {
         .await
     }
 
-    /// Takes an agent out of a group of the caller's, or its invitation back.
+    /// Removes an agent, or its invitation, from a group of the caller.
     async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
         let asked = (caller.clone(), group.clone(), agent.clone());
-        let removed =
-            write(self, Changes::All, asked, |tx, (caller, group, agent)| remove(tx, caller, group, agent).boxed());
-        Ok(removed.await?.answer)
+        write_unlogged(self, Changes::All, asked, |tx, (caller, group, agent)| remove(tx, caller, group, agent).boxed())
+            .await
     }
 
-    /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the group is the
-    /// member's that registered first; without a member it is over, and its name stays taken.
+    /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the member that registered first
+    /// becomes the owner; without members the group has ended, and its name stays taken.
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool) -> Result<Group> {
         let asked = (caller.clone(), group.clone(), joined);
-        let done =
-            write(self, Changes::All, asked, |tx, (caller, group, joined)| join(tx, caller, group, *joined).boxed());
-        Ok(done.await?.answer)
+        write_unlogged(self, Changes::All, asked, |tx, (caller, group, joined)| {
+            join(tx, caller, group, *joined).boxed()
+        })
+        .await
     }
 }
 
@@ -89,7 +91,7 @@ async fn put_member(tx: &mut dyn Tx, group: i64, agent: i64, joined: bool) -> Tr
     tx.execute(sql, values![group, agent, joined]).await.map(drop)
 }
 
-/// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
+/// Returns the row id and the owner of a group, and whether the agent has joined it (`None` where it was not invited).
 pub(crate) async fn find(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried<Option<(i64, i64, Option<bool>)>> {
     let sql = format!(
         "SELECT g.id, g.owner_id, m.joined FROM groups g
@@ -100,7 +102,7 @@ pub(crate) async fn find(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried
     db.find(&sql, values![&name.folded(), agent, name.as_str()]).await
 }
 
-/// The group of this name that the agent has joined; `None` where there is none, or the agent was never asked.
+/// Returns the group of this name that the agent has joined; `None` where there is none, or the agent was not invited.
 pub(crate) async fn joined(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried<Option<i64>> {
     match find(db, name, agent).await? {
         Some((id, _, Some(true))) => Ok(Some(id)),
@@ -109,7 +111,7 @@ pub(crate) async fn joined(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tri
     }
 }
 
-/// The other members, without those who blocked the sender or whose `allow_from` excludes it.
+/// Returns the other members, without those who blocked the sender or whose `allow_from` excludes it.
 pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tried<Vec<Addressee>> {
     let sql = "SELECT g.agent_id, a.allow_from,
                       coalesce(a.household_id = (SELECT o.household_id FROM agents o WHERE o.id = $2), FALSE)
@@ -119,18 +121,18 @@ pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tri
                                AND c.status = 'BLOCKED')
                ORDER BY g.agent_id";
     let members: Vec<(i64, String, bool)> = db.rows(sql, values![group, sender.key.0]).await?;
-    let mut hearing = Vec::with_capacity(members.len());
+    let mut recipients = Vec::with_capacity(members.len());
     for (agent, allow_from, same_household) in members {
         let allow_from: AllowFrom = row::parse(Some(allow_from))?.unwrap_or_default();
         if allow_from.allows_in_any_case(&sender.name) {
             let consent = Consent { same_household, ..Consent::default() };
-            hearing.push(Addressee { agent: AgentKey(agent), from_person: consent.marks_person(sender.person) });
+            recipients.push(Addressee { agent: AgentKey(agent), from_person: consent.marks_person(sender.person) });
         }
     }
-    Ok(hearing)
+    Ok(recipients)
 }
 
-/// The group of this name, which must be the caller's.
+/// Returns the group of this name, which must be owned by the caller.
 async fn own(db: &mut dyn Db, caller: &Agent, group: &AgentName) -> Tried<i64> {
     match find(db, group, caller.key.0).await? {
         Some((id, owner, Some(_))) if owner == caller.key.0 => Ok(id),
@@ -139,16 +141,16 @@ async fn own(db: &mut dyn Db, caller: &Agent, group: &AgentName) -> Tried<i64> {
     }
 }
 
-/// Whether the agent is in the group, or was invited.
+/// Returns whether the agent is in the group, or was invited.
 async fn is_in(db: &mut dyn Db, group: i64, agent: i64) -> Tried<bool> {
     db.exists("SELECT 1 FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await
 }
 
-/// Invites, and tells the invited by mail, which the two may exchange.
+/// Invites an agent by mail, which fails where the caller may not write to it.
 async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &AgentName, now: Timestamp) -> Tried<Group> {
     own(tx, caller, group).await?;
     let peer = agent_named(tx, agent).await?.ok_or_else(|| refusals::not_connected(agent))?.key.0;
-    // Whose group it is and who is in it changes only under the locks of those whom it concerns.
+    // Owner and members of a group change only under the locks of the agents affected.
     tx.lock(&[caller.key.0, peer]).await?;
     let id = own(tx, caller, group).await?;
     if is_in(tx, id, peer).await? {
@@ -158,14 +160,14 @@ async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
     tx.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await?;
     put_member(tx, id, peer, false).await?;
     let group = load(tx, id).await?;
-    // The caller's lock is held, and only the owner invites: nobody else makes it larger meanwhile.
+    // Only the owner invites, whose lock is held: the group does not grow meanwhile.
     refusals::check_members(&group)?;
     Ok(group)
 }
 
 async fn join(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, joined: bool) -> Tried<Group> {
-    // A send to the group holds the locks of its members from before it looks who they are until it is committed: when this
-    // is answered, no send is under way that saw the caller otherwise.
+    // A send to the group holds the locks of its members from before it reads them until it is committed: when this returns, no send is
+    // in progress that saw the old membership.
     tx.lock(&[caller.key.0]).await?;
     let Some((id, _, Some(_))) = find(tx, group, caller.key.0).await? else {
         return Err(refusals::no_group(group).into());
@@ -174,9 +176,9 @@ async fn join(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, joined: bool) 
         leave(tx, id, caller.key.0).await?;
         return load(tx, id).await;
     }
-    // The last member that leaves takes invitations back under the group's lock and without the caller's.
+    // The last member that leaves revokes invitations under the group's lock, without that of the caller.
     lock_group(tx, id).await?;
-    // What was said before is not theirs to read: they enter the sessions as mail comes to them.
+    // A new member does not see older messages: it enters a session with the next message.
     let sql = "UPDATE group_members SET joined = TRUE WHERE group_id = $1 AND agent_id = $2";
     match tx.execute(sql, values![id, caller.key.0]).await? {
         0 => Err(refusals::no_group(group).into()),
@@ -184,15 +186,15 @@ async fn join(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, joined: bool) 
     }
 }
 
-/// Locks a group, so that of two that leave at once the second sees what the first left. Returns its owner.
+/// Locks a group, so that concurrent leaves are serialized. Returns its owner.
 async fn lock_group(tx: &mut dyn Tx, group: i64) -> Tried<i64> {
     let sql = format!("SELECT owner_id FROM groups WHERE id = $1{}", tx.dialect().for_update);
     let (owner,) = tx.one(&sql, values![group]).await?;
     Ok(owner)
 }
 
-/// Takes an agent out of a group. One that its owner leaves is the member's that registered first; without a member
-/// nobody is invited any more either.
+/// Removes an agent from a group. Where it was the owner, the member that registered first becomes the owner; without members the
+/// invitations are removed too.
 async fn leave(tx: &mut dyn Tx, group: i64, agent: i64) -> Tried<()> {
     let owner = lock_group(tx, group).await?;
     tx.execute("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await?;
@@ -210,7 +212,7 @@ async fn leave(tx: &mut dyn Tx, group: i64, agent: i64) -> Tried<()> {
     Ok(())
 }
 
-/// Takes an agent that leaves the office out of all groups.
+/// Removes an agent that is deleted from all groups.
 pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     for group in groups_of(tx, agent).await? {
         leave(tx, group, agent).await?;
@@ -218,13 +220,13 @@ pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     Ok(())
 }
 
-/// Takes an agent out of the groups of those of `others` that it may not write to any more, and them out of its own. The
-/// mailboxes of all of them are locked.
+/// Removes an agent from the groups of those of `others` that it may no longer write to, and them from its own. The mailboxes of all of
+/// them are locked.
 pub(super) async fn leave_without_consent(tx: &mut dyn Tx, agent: i64, others: &[i64]) -> Tried<()> {
     for group in groups_of(tx, agent).await? {
         let owner = lock_group(tx, group).await?;
         let sql = "SELECT agent_id FROM group_members WHERE group_id = $1 AND agent_id <> $2 ORDER BY agent_id";
-        // With whom being in it needs consent, and who leaves without it.
+        // Pairs of the agent whose consent is needed, and the agent that leaves without it.
         let with: Vec<(i64, i64)> = match owner == agent {
             true => tx.rows::<(i64,)>(sql, values![group, agent]).await?.into_iter().map(|(id,)| (id, id)).collect(),
             false => vec![(owner, agent)],
@@ -249,7 +251,7 @@ async fn remove(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
     if peer == caller.key {
         return Err(refusals::remove_oneself(group).into());
     }
-    // As in `join`: with the lock of whoever is removed, no mail reaches it after this is answered.
+    // As in `join`: with the lock of the removed agent, it gets no mail after this returns.
     tx.lock(&[caller.key.0, peer.0]).await?;
     let id = own(tx, caller, group).await?;
     if !is_in(tx, id, peer.0).await? {
@@ -259,23 +261,24 @@ async fn remove(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
     load(tx, id).await
 }
 
-/// A group with its members.
+/// Returns a group with its members.
 async fn load(db: &mut dyn Db, id: i64) -> Tried<Group> {
     let sql = "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1";
     let (name, owner, created_at) = db.one(sql, values![id]).await?;
     let sql = "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
                WHERE m.group_id = $1 ORDER BY a.name";
     let members = db.rows(sql, values![id]).await?;
-    let members = members.into_iter().map(|(name, joined)| GroupMember { name, joined }).collect();
     Ok(Group { name, owner, members, created_at })
 }
+
+from_row!(GroupMember: name joined);
 
 async fn list(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Group>> {
     let ids = groups_of(db, caller.key.0).await?;
     load_all(db, ids).await
 }
 
-/// The groups of these rows.
+/// Returns the groups of these row ids.
 pub(super) async fn load_all(db: &mut dyn Db, ids: Vec<i64>) -> Tried<Vec<Group>> {
     let mut groups = Vec::with_capacity(ids.len());
     for id in ids {

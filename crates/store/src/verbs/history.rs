@@ -1,4 +1,4 @@
-//! A session as its members see it.
+//! The history of a session, as its members see it.
 
 use std::collections::HashMap;
 
@@ -16,15 +16,14 @@ use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::page_budget::PageBudget;
 use crate::refusals;
-use crate::row::{self, Shape, ViewRow, callback_is_senders};
+use crate::row::{Shape, ViewRow, callback_is_senders};
 use crate::types::{Agent, Written, to_micros};
 
-/// Reading sessions.
+/// Histories of sessions.
 #[async_trait]
 pub trait HistoryVerbs: Engine {
-    /// A page of a session, newest first; what it shows is marked as read, and the senders' logs get the receipts.
-    /// `not_found` where there is no such session, `forbidden` where the caller is not in it. A `before` that is not in
-    /// the session is `not_found`.
+    /// Returns a page of a session, newest first, and marks its messages as read, with receipts to the senders. `not_found` where
+    /// there is no such session or `before` is not in it, `forbidden` where the caller is not a member.
     async fn history(
         &self,
         caller: &Agent,
@@ -50,8 +49,8 @@ pub trait HistoryVerbs: Engine {
 
 impl<E: Engine> HistoryVerbs for E {}
 
-/// The columns of [`MessageLine`] of a message `m` and its `delivery`: to the agent `$1` in a group, else to the one it went to. `name`
-/// is that of its sender in a group, `texts` are callback, content, parts and metadata.
+/// Returns the columns of [`MessageLine`], of a message `m` and its `delivery`, see [`OWN_DELIVERY`]. `name` is the sender's name in a
+/// group, `texts` are callback, content, parts and metadata.
 pub(super) fn line_columns(delivery: &str, name: &str, texts: &str) -> String {
     format!(
         "m.public_id, m.id, m.sender_id, {name}, {delivery}.message_id, {delivery}.read_at, {delivery}.from_person,
@@ -59,24 +58,24 @@ pub(super) fn line_columns(delivery: &str, name: &str, texts: &str) -> String {
     )
 }
 
-/// Joins to `m` of the session `s` its delivery: to the agent `$1` in a group, else to the one it went to.
+/// Joins the delivery of the message `m` of the session `s`: to the agent `$1` in a group, else to the recipient.
 pub(super) const OWN_DELIVERY: &str = "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id =
     CASE WHEN s.group_id IS NULL THEN s.low_id + s.high_id - m.sender_id ELSE $1 END";
 
 /// A message as a member of its session sees it.
 pub(super) struct MessageLine {
-    /// Its id here, which orders the messages of a session.
+    /// Its row id, which orders the messages of a session.
     pub(super) id: i64,
     row: ViewRow,
-    /// Where it came to the viewer, who has not read it.
+    /// Its delivery to the viewer, if that is unread.
     unread: Option<Delivery>,
 }
 
 impl MessageLine {
-    /// A message from the next columns of a row, if there is one. `other` is the other agent of a session between two.
+    /// Takes a message from the next columns of a row, if there is one. `other` is the other agent of a session of two.
     pub(super) fn take(row: &mut Row<'_>, viewer: &Agent, other: &AgentName) -> Result<Option<Self>> {
         let Some(public_id) = row.take()? else { return Ok(None) };
-        let (id, sender, name): (_, i64, Option<String>) = (row.take()?, row.take()?, row.take()?);
+        let (id, sender, name): (_, i64, Option<AgentName>) = (row.take()?, row.take()?, row.take()?);
         let (delivery, read_at): (Option<i64>, Option<Timestamp>) = (row.take()?, row.take()?);
         let from_person: Option<bool> = row.take()?;
         let mine = sender == viewer.key.0;
@@ -85,8 +84,7 @@ impl MessageLine {
             id: public_id,
             sender: match name {
                 _ if mine => viewer.name.clone(),
-                Some(name) => row::name(&name)?,
-                None => other.clone(),
+                name => name.unwrap_or_else(|| other.clone()),
             },
             from_person: !mine && from_person.unwrap_or_default(),
             is_read: read_at.is_some(),
@@ -101,7 +99,7 @@ impl MessageLine {
             parts: row.take()?,
             metadata: row.take()?,
         };
-        if mine != callback_is_senders(view.kind.as_deref()) {
+        if mine != callback_is_senders(&view.kind) {
             view.callback = None;
         }
         Ok(Some(Self { id, row: view, unread: unread.map(|message| Delivery { message, sender }) }))
@@ -112,13 +110,14 @@ impl MessageLine {
     }
 }
 
-/// A session: its row, its subject, the other agent where there is one, whether the caller is in it, and the id of a message.
-type FoundSession = (i64, String, Option<i64>, Option<String>, bool, Option<i64>);
+/// Row id and subject of a session, id and name of the other agent of a pair, whether the caller is a member, and the row id of a
+/// message.
+type FoundSession = (i64, String, Option<i64>, Option<AgentName>, bool, Option<i64>);
 
 static PAGE_OF_PAIR: SqlOf = SqlOf::new();
 static PAGE_OF_GROUP: SqlOf = SqlOf::new();
 
-/// Selects the newest messages of the session `$2` before the message `$3`, `$4` at most, that are shown to the agent `$1`.
+/// Returns a statement for the newest messages of the session `$2` before the message `$3`, at most `$4`, that the agent `$1` sees.
 fn page_of(name: &str, joins: &str) -> String {
     format!(
         "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4",
@@ -127,7 +126,7 @@ fn page_of(name: &str, joins: &str) -> String {
     )
 }
 
-/// Marks those of the viewer's own messages to groups as read that everybody has read whom they came to.
+/// Marks those of the viewer's own messages to groups as read that all recipients have read.
 pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: Vec<&mut MessageView>) -> Tried<()> {
     let mut own: HashMap<Uuid, &mut MessageView> = HashMap::new();
     for view in messages {
@@ -152,8 +151,8 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
     Ok(())
 }
 
-/// The newest messages of a session before one, and what of them the caller has not read. `other` is the other agent of a
-/// session between two and its name, `None` in a group.
+/// Returns the newest messages of a session before one, and the unread deliveries of them to the caller. `other` is the other agent of
+/// a session of two and its name, `None` in a group.
 pub(super) async fn page(
     db: &mut dyn Db,
     caller: &Agent,
@@ -167,7 +166,7 @@ pub(super) async fn page(
     let sql = match other {
         Some((other, _)) => {
             values.push((me + other).into());
-            // By the whole key of deliveries: without statistics PostgreSQL takes a part of it for many rows, and reads them all.
+            // Joined by the whole key: without statistics PostgreSQL expects many rows for a part of it, and scans the table.
             let join = "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $5 - m.sender_id";
             PAGE_OF_PAIR.get(db.dialect(), |_| page_of("NULL", join))
         }
@@ -178,7 +177,7 @@ pub(super) async fn page(
     };
     let (mut messages, mut unread, mut budget) = (Vec::new(), Vec::new(), PageBudget::new());
     let mut add = |mut row: Row<'_>| {
-        // In a group each message has the name of its sender.
+        // In a group each row has the name of its sender.
         let Some(line) = MessageLine::take(&mut row, caller, other.map_or(&caller.name, |(_, name)| name))? else {
             return Ok(false);
         };
@@ -196,7 +195,7 @@ pub(super) async fn page(
     Ok((messages, unread))
 }
 
-/// A page of a session as it is before it is marked, and what to mark.
+/// Returns a page of a session before it is marked as read, and the deliveries to mark.
 async fn history(
     db: &mut dyn Db,
     caller: &Agent,
@@ -218,10 +217,9 @@ async fn history(
         (Some(before), None) => return Err(not_in_session(before).into()),
         (_, end) => end.unwrap_or(i64::MAX),
     };
-    let name = name.as_deref().map(row::name).transpose()?;
     let other = other.zip(name.as_ref());
     let (mut messages, unread) = page(db, caller, (id, other), end, wanted.limit, Shape::Whole).await?;
-    // What is answered is read by the time it is answered.
+    // The messages are marked as read before they are returned.
     for view in &mut messages {
         view.is_read |= view.sender_name != caller.name;
     }

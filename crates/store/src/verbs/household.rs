@@ -1,89 +1,89 @@
-//! The household: one owner's agents and that person, who may write to each other without a connection. Founding it, joining it
-//! by a token, its machines, and leaving it.
+//! Households: one owner's agents and that person, who may write to each other without a connection. Founding, joining by a token,
+//! machines, and leaving.
 
 use amb_core::doc::{Household, HouseholdChange, HouseholdMember, Machine};
 use amb_core::id::fresh_uuid;
-use amb_core::limits::{HEARTBEAT_TIMEOUT, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS};
-use amb_core::{AgentName, Event, Presence, Status, Timestamp};
+use amb_core::limits::{MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS};
+use amb_core::{AgentName, Event, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::directory::task_ids;
+use super::directory::{presence, task_ids};
 use super::once::{answered_before, remember};
 use super::{groups, tasks, transcripts};
 use crate::engine::{
     Cached, Changes, Db, Engine, Exclusive, Failed, Query, ReadLength, Tried, Tx, from_row, read, values, write,
+    write_unlogged,
 };
 use crate::error::Result;
 use crate::refusals;
 use crate::types::{Agent, Join, KeyHash, Written, to_micros};
 
-/// Machines shown: all that are good, and the last that were revoked.
+/// Most machines shown: all valid ones, and the last revoked ones.
 const MACHINES_SHOWN: u32 = 2 * MAX_HOUSEHOLD_MACHINES;
 /// The label of the owner's token.
 const OWNERS_MACHINE: &str = "owner";
 
-/// One owner's agents and that person.
+/// Households and their members.
 #[async_trait]
 pub trait HouseholdVerbs: Engine {
-    /// Whether there is a household.
+    /// Returns whether there is a household.
     async fn has_household(&self) -> Result<bool> {
         read(self, ReadLength::Short, (), |db, ()| is_founded(db).boxed()).await
     }
 
-    /// Founds a household whose owner's token has this hash. With `only_first` only where there is none: `None` then.
+    /// Founds a household whose owner's token has this hash. With `only_first`, returns `None` where there is a household already.
     async fn found_household(&self, owner: KeyHash, only_first: bool, now: Timestamp) -> Result<Option<Uuid>> {
         let asked = (owner, only_first, to_micros(now));
-        let founded = write(self, Changes::All, asked, |tx, (owner, only_first, now)| {
+        write_unlogged(self, Changes::All, asked, |tx, (owner, only_first, now)| {
             found(tx, *owner, *only_first, *now).boxed()
-        });
-        Ok(founded.await?.answer)
+        })
+        .await
     }
 
-    /// Replaces the owner's token of the household that this agent is in, for the office's operator; the one before is void,
-    /// and its members stay. `not_found` where the agent is in none.
+    /// Replaces the owner's token of the household that this agent is in; for the operator. The members stay. `not_found` where the
+    /// agent is in no household.
     async fn renew_household(&self, member: &AgentName, owner: KeyHash, now: Timestamp) -> Result<()> {
         let asked = (member.clone(), owner, to_micros(now));
-        let renewed =
-            write(self, Changes::All, asked, |tx, (member, owner, now)| renew(tx, member, *owner, *now).boxed());
-        renewed.await.map(|done| done.answer)
+        write_unlogged(self, Changes::All, asked, |tx, (member, owner, now)| renew(tx, member, *owner, *now).boxed())
+            .await
     }
 
-    /// The household that the caller is in; `not_found` where it is in none.
+    /// Returns the household that the caller is in; `not_found` where it is in none.
     async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household> {
         read(self, ReadLength::Long, (caller.key.0, now), |db, (me, now)| shown(db, *me, *now).boxed()).await
     }
 
-    /// Lets another machine register members, with the token that has this hash. `forbidden` for all but the person. A repeat
-    /// under the same idempotency key returns the same machine, whose token is then the one of the repeat.
+    /// Adds a machine, which can register members with the token that has this hash. `forbidden` for all but the person. A repeat
+    /// under the same idempotency key returns the same machine, with the token of the repeat.
     async fn add_machine(&self, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Result<Machine> {
         refusals::check_text("label", Some(label))?;
         let asked = (caller.clone(), label.to_owned(), token, to_micros(now));
-        let added = write(self, Changes::All, asked, |tx, (caller, label, token, now)| {
+        write_unlogged(self, Changes::All, asked, |tx, (caller, label, token, now)| {
             add_machine(tx, caller, label, *token, *now).boxed()
-        });
-        Ok(added.await?.answer)
+        })
+        .await
     }
 
-    /// Takes a machine's token back, and its agents out of the household, as [`HouseholdVerbs::leave_household`] does with one.
-    /// `forbidden` for all but the person, `not_found` where there is none with this id or it was revoked.
+    /// Revokes a machine's token, and removes its agents from the household as [`HouseholdVerbs::leave_household`] does.
+    /// `forbidden` for all but the person, `not_found` where there is no machine with this id or it was revoked before.
     async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), id, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, id, now)| revoke_machine(tx, caller, *id, *now).boxed()).await
     }
 
-    /// Lets an agent that was registered before join the household of a token, as one that is registered with it does. Where it
-    /// is in that household already nothing changes; `conflict` where it is in another one.
+    /// Lets a registered agent join the household of a token. Does nothing where it is in that household already; `conflict` where it
+    /// is in another.
     async fn join_household(&self, caller: &Agent, token: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), token, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, token, now)| join(tx, caller, *token, *now).boxed()).await
     }
 
-    /// Takes an agent out of the caller's household: the caller itself, or any but the person where the caller is that. What
-    /// the household alone allowed between it and others ends: open tasks, with updates to both sides, what transcripts were
-    /// shared, and being in each other's groups. After it has returned, no send is accepted that only the household would allow.
-    /// An agent that is paused cannot leave by itself: `conflict`.
+    /// Removes an agent from the caller's household: the caller itself, or, where the caller is the person, any other member. Ends what
+    /// only the household allowed: open tasks, with updates to both sides, shared transcripts, and membership in each other's
+    /// groups. After it has returned, no send is accepted that only the household would allow. `conflict` where a paused agent
+    /// tries to leave.
     async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), member.clone(), to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, member, now)| leave(tx, caller, member, *now).boxed()).await
@@ -132,19 +132,19 @@ async fn renew(tx: &mut dyn Tx, member: &AgentName, owner: KeyHash, now: Timesta
     }
 }
 
-/// A place in a household for a new agent.
+/// A place in a household for a new member.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Place {
     pub(super) household: i64,
     pub(super) token: i64,
     pub(super) as_person: bool,
-    /// The person that the household has, who gets an event.
+    /// The person of the household, who gets an event.
     person: Option<i64>,
 }
 
-/// The place that this token gives a new agent, if there is room. The household stays as it is until the agent is in it:
-/// registering is one at a time, and who takes members out waits for this transaction.
-pub(super) async fn seat(tx: &mut dyn Tx, join: Join) -> Tried<Seat> {
+/// Returns the place that this token gives a new member, if there is room. The household does not change until the transaction ends:
+/// registrations are serialized, and whoever removes members waits for this transaction.
+pub(super) async fn place_for(tx: &mut dyn Tx, join: Join) -> Tried<Place> {
     let sql = format!(
         "SELECT t.id, t.household_id, t.owner FROM household_tokens t JOIN households h ON h.id = t.household_id
          WHERE t.hash = $1 AND t.revoked_at IS NULL{}",
@@ -162,16 +162,16 @@ pub(super) async fn seat(tx: &mut dyn Tx, join: Join) -> Tried<Seat> {
         _ if members >= i64::from(MAX_HOUSEHOLD_MEMBERS) => return Err(refusals::household_is_full().into()),
         _ => {}
     }
-    Ok(Seat { household, token, as_person: join.person, person: person.map(|(id, _)| id) })
+    Ok(Place { household, token, as_person: join.person, person: person.map(|(id, _)| id) })
 }
 
 fn changed(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>, now: Timestamp) -> Event {
     Event::HouseholdChanged { agent: agent.clone(), change, by: by.filter(|by| *by != agent).cloned(), at: Some(now) }
 }
 
-/// Tells the person that an agent joined.
-pub(super) async fn tell_joined(tx: &mut dyn Tx, seat: &Seat, agent: &AgentName, now: Timestamp) -> Tried<()> {
-    let Some(person) = seat.person else { return Ok(()) };
+/// Logs to the person that an agent joined.
+pub(super) async fn log_joined(tx: &mut dyn Tx, place: &Place, agent: &AgentName, now: Timestamp) -> Tried<()> {
+    let Some(person) = place.person else { return Ok(()) };
     tx.lock(&[person]).await?;
     tx.log_event(person, changed(agent, HouseholdChange::Joined, None, now), now).await.map(drop)
 }
@@ -186,7 +186,7 @@ async fn add_machine(tx: &mut dyn Tx, caller: &Agent, label: &str, token: KeyHas
             machine
         }
     };
-    // Nobody knows the token of an answer that was given before: this one takes its place.
+    // The token of the first answer may have been lost: the token of the repeat replaces it.
     let sql = "UPDATE household_tokens SET hash = $2 WHERE public_id = $1 AND revoked_at IS NULL";
     match tx.execute(sql, values![machine.id, &token.to_hex()]).await? {
         0 => Err(refusals::no_machine().into()),
@@ -205,7 +205,7 @@ async fn new_machine(tx: &mut dyn Tx, household: i64, label: &str, token: KeyHas
     Ok(Machine { id, label: label.to_owned(), owner: false, created_at: now, revoked_at: None })
 }
 
-/// The household whose person the caller is.
+/// Returns the household whose person the caller is.
 pub(crate) async fn person(db: &mut dyn Db, caller: &Agent) -> Tried<i64> {
     let sql = "SELECT household_id, person FROM agents WHERE id = $1";
     match db.find(sql, values![caller.key.0]).await? {
@@ -214,7 +214,7 @@ pub(crate) async fn person(db: &mut dyn Db, caller: &Agent) -> Tried<i64> {
     }
 }
 
-/// Locks a household: nobody joins or leaves it meanwhile.
+/// Locks a household, so that nobody joins or leaves it.
 async fn lock(tx: &mut dyn Tx, household: i64) -> Tried<()> {
     let sql = format!("SELECT id FROM households WHERE id = $1{}", tx.dialect().for_update_key);
     tx.one::<i64>(&sql, values![household]).await.map(drop)
@@ -235,25 +235,25 @@ async fn revoke_machine(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestam
     tx.execute("UPDATE household_tokens SET revoked_at = $2 WHERE id = $1", values![token, now]).await?;
     let members = members_of(tx, household).await?;
     let leaving = members.iter().filter(|member| member.token == Some(token)).map(|member| member.id).collect();
-    take_out(tx, household, &members, leaving, caller, now).await
+    remove_members(tx, household, &members, leaving, caller, now).await
 }
 
 async fn join(tx: &mut dyn Tx, caller: &Agent, token: KeyHash, now: Timestamp) -> Tried<()> {
-    // As for whoever registers: the members are counted one at a time.
+    // The same lock as for a registration: the members are counted under it.
     tx.lock_exclusive(Exclusive::Names).await?;
-    let seat = seat(tx, Join { token, person: false }).await?;
+    let place = place_for(tx, Join { token, person: false }).await?;
     match household_of(tx, caller.key.0).await? {
-        Some(household) if household == seat.household => return Ok(()),
+        Some(household) if household == place.household => return Ok(()),
         Some(_) => return Err(refusals::in_another_household().into()),
         None => {}
     }
     let sql = "UPDATE agents SET household_id = $2, household_token_id = $3
                WHERE id = $1 AND household_id IS NULL AND deleted_at IS NULL";
-    if tx.execute(sql, values![caller.key.0, seat.household, seat.token]).await? == 0 {
+    if tx.execute(sql, values![caller.key.0, place.household, place.token]).await? == 0 {
         return Err(Failed::changed());
     }
     tx.invalidate(Cached::Households);
-    tell_joined(tx, &seat, &caller.name, now).await
+    log_joined(tx, &place, &caller.name, now).await
 }
 
 async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timestamp) -> Tried<()> {
@@ -269,10 +269,10 @@ async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timesta
     if leaving.id != myself.id && !myself.person {
         return Err(refusals::not_the_person().into());
     }
-    take_out(tx, household, &members, vec![leaving.id], caller, now).await
+    remove_members(tx, household, &members, vec![leaving.id], caller, now).await
 }
 
-/// A member, as far as leaving goes.
+/// The columns of a member.
 pub(super) struct MemberRow {
     pub(super) id: i64,
     pub(super) name: AgentName,
@@ -287,9 +287,9 @@ pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Mem
     db.rows(sql, values![household]).await
 }
 
-/// Takes agents out of a household that is locked, ends what only the household allowed between them and others, and tells
-/// them and the person.
-async fn take_out(
+/// Removes agents from a locked household, and ends what only the household allowed between them and others, with an event to them
+/// and the person.
+async fn remove_members(
     tx: &mut dyn Tx,
     household: i64,
     members: &[MemberRow],
@@ -297,14 +297,14 @@ async fn take_out(
     by: &Agent,
     now: Timestamp,
 ) -> Tried<()> {
-    // A send holds its recipient's lock from before it looks whether the two may write until it is committed: with the locks
-    // of all members held, every send among them is done, or will find this one gone.
+    // A send holds its recipient's lock from before it reads the consent until it is committed. With the locks of all members held,
+    // every send among them is either committed or will find the consent gone.
     let mut locked: Vec<i64> = members.iter().map(|member| member.id).collect();
     for agent in &leaving {
         locked.extend(tasks::sides_of_open(tx, *agent).await?);
     }
     tx.lock(&locked).await?;
-    // Else a paused agent would leave, join again with its machine's token, and be paused no more.
+    // Else a paused agent could leave, join again with its machine's token, and not be paused any more.
     if leaving.contains(&by.key.0) {
         let sql = "SELECT paused_by FROM agents WHERE id = $1 AND paused_by IS NOT NULL";
         if let Some((pauser,)) = tx.find::<(String,)>(sql, values![by.key.0]).await? {
@@ -312,7 +312,7 @@ async fn take_out(
         }
     }
     for agent in &leaving {
-        // Who left is nobody's to pause: what waited arrives.
+        // An agent that left is no longer paused: the mail that waited is delivered.
         let sql =
             "UPDATE agents SET household_id = NULL, household_token_id = NULL, paused_at = NULL, paused_by = NULL,
                                      paused_from = NULL WHERE id = $1";
@@ -329,27 +329,27 @@ async fn take_out(
         transcripts::unshare_without_consent(tx, member.id).await?;
         groups::leave_without_consent(tx, member.id, &locked).await?;
         let event = changed(&member.name, HouseholdChange::Left, Some(&by.name), now);
-        for told in [Some(member.id), person].into_iter().flatten().filter(|told| *told != by.key.0) {
-            tx.log_event(told, event.clone(), now).await?;
+        for agent in [Some(member.id), person].into_iter().flatten().filter(|agent| *agent != by.key.0) {
+            tx.log_event(agent, event.clone(), now).await?;
         }
     }
     Ok(())
 }
 
-/// The household that an agent is in.
+/// Returns the household that an agent is in.
 pub(crate) async fn household_of(db: &mut dyn Db, agent: i64) -> Tried<Option<i64>> {
     Ok(db.find::<Option<i64>>("SELECT household_id FROM agents WHERE id = $1", values![agent]).await?.flatten())
 }
 
-/// The other members of the household that an agent is in.
+/// Returns the other members of an agent's household.
 pub(super) async fn housemates(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let sql = "SELECT o.id FROM agents a JOIN agents o ON o.household_id = a.household_id
                WHERE a.id = $1 AND o.id <> $1";
     db.rows(sql, values![agent]).await
 }
 
-/// Tells the person that a member deletes its account.
-pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
+/// Logs to the person that a member deletes its account.
+pub(super) async fn log_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
     let Some(household) = household_of(tx, caller.key.0).await? else { return Ok(()) };
     tx.invalidate(Cached::Households);
     match person_of(tx, household).await? {
@@ -360,7 +360,7 @@ pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp
     }
 }
 
-/// The person of a household.
+/// Returns the person of a household.
 async fn person_of(db: &mut dyn Db, household: i64) -> Tried<Option<(i64, String)>> {
     let sql = "SELECT id, name FROM agents WHERE household_id = $1 AND person = TRUE";
     db.find(sql, values![household]).await
@@ -371,7 +371,7 @@ type MemberColumns =
 
 from_row!(Machine: id label owner created_at revoked_at);
 
-/// The household that an agent is in.
+/// Returns the household that an agent is in, with its members and machines.
 async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
     let household = household_of(db, me).await?.ok_or_else(refusals::you_in_no_household)?;
     let id = db.one("SELECT public_id FROM households WHERE id = $1", values![household]).await?;
@@ -386,8 +386,7 @@ async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
     );
     let members: Vec<MemberColumns> = db.rows(&sql, values![household, MAX_HOUSEHOLD_MEMBERS]).await?;
     let member = |(name, person, machine, last_seen, here, current, paused_by): MemberColumns| {
-        let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
-        let presence = Presence::at(now, claimed, last_seen, task_ids(current), HEARTBEAT_TIMEOUT);
+        let presence = presence((last_seen, here), task_ids(current), now);
         HouseholdMember { name, person, machine, presence, paused_by }
     };
     let sql = "SELECT public_id, label, owner, created_at, revoked_at FROM household_tokens WHERE household_id = $1

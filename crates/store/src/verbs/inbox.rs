@@ -1,4 +1,4 @@
-//! The pages of an inbox: sessions with their newest messages.
+//! Pages of an inbox: sessions with their newest messages.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use uuid::Uuid;
 
 use super::history::{MessageLine, OWN_DELIVERY, line_columns, mark_read_by_all, page};
 use super::messages::{shown_as_delivered, shown_to};
-use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
+use crate::engine::{Db, Dialect, FromRow, Query, Row, SqlOf, Tried, Value, values};
 use crate::outgoing::{no_session, session_uuid};
 use crate::query::InboxPage;
-use crate::row::{self, Shape};
+use crate::row::Shape;
 use crate::types::Agent;
 
-/// The page's sessions in order, and one more where there is more. For [`row::inbox_page`].
+/// Returns the sessions of a page in order, and one more where there is one, for [`inbox_page`](crate::row::inbox_page).
 pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &InboxPage) -> Tried<Vec<SessionSummary>> {
-    // Mostly there is no more than a page, and then all sessions are read, whatever their order.
+    // Usually there is at most one page: then all sessions are read, and sorted here.
     if let Some(all) = all_sessions(db, caller, page, page.limit).await? {
         return Ok(all);
     }
@@ -47,7 +47,7 @@ pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &Inb
     Ok(sessions(db, caller, sql, values, usize::MAX).await?.unwrap_or_default())
 }
 
-/// All sessions of a first page, in order. `None` where the caller has more than so many, and for later pages.
+/// Returns all sessions of a first page, in order. `None` where the caller has more than `most`, and for later pages.
 pub(crate) async fn all_sessions(
     db: &mut dyn Db,
     caller: &Agent,
@@ -68,14 +68,14 @@ pub(crate) async fn all_sessions(
 static ALL: SqlOf = SqlOf::new();
 static ORDERED: SqlOf = SqlOf::new();
 
-/// When the newest message was written that the agent `$1` is shown of the session `s`.
+/// Returns the time of the newest message of the session `s` that the agent `$1` sees.
 fn newest() -> String {
     let shown = shown_to("$1");
     format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY m.id DESC LIMIT 1)")
 }
 
-/// Selects the sessions `w`, those of groups with the name of the owner as the other side. Where the database has a join for it, with
-/// the newest messages that the agent `$1` is shown; long texts come cut, but longer than they are shown.
+/// Returns a statement for the sessions `w`; the other agent of a group's session is its owner. With [`Dialect::joins_newest`] it also
+/// selects the newest messages that the agent `$1` sees, with texts cut to one character more than a preview shows.
 fn select_sessions(dialect: &Dialect, members: &str) -> String {
     let (mut columns, mut joins) = (String::new(), String::new());
     if dialect.joins_newest {
@@ -106,14 +106,14 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
     )
 }
 
-/// A session and its newest messages, each with its id here.
+/// A session and its newest messages, each with its row id.
 struct SessionMessages {
     summary: SessionSummary,
     other: i64,
     recent: Vec<(i64, MessageView)>,
 }
 
-/// Reads what [`select_sessions`] selects; `None` where that are more than this.
+/// Reads the rows of [`select_sessions`]; `None` where there are more than `most`.
 async fn sessions(
     db: &mut dyn Db,
     caller: &Agent,
@@ -123,17 +123,16 @@ async fn sessions(
 ) -> Tried<Option<Vec<SessionSummary>>> {
     let (mut found, joins_newest) = (BTreeMap::<i64, SessionMessages>::new(), db.dialect().joins_newest);
     let mut read = |mut row: Row<'_>| {
-        let (id, unread, public_id): (i64, i64, Uuid) = (row.take()?, row.take()?, row.take()?);
-        let (subject, other): (String, i64) = (row.take()?, row.take()?);
-        let (other_name, group): (String, Option<String>) = (row.take()?, row.take()?);
+        let (id, unread_count, session_id): (i64, _, _) = FromRow::from_row(&mut row)?;
+        let (subject, other, other_agent_name, group) = FromRow::from_row(&mut row)?;
         let SessionMessages { summary, recent, .. } = match found.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let summary = SessionSummary {
-                    session_id: public_id.into(),
+                    session_id,
                     subject,
-                    other_agent_name: row::name(&other_name)?,
-                    unread_count: u64::try_from(unread).unwrap_or(0),
+                    other_agent_name,
+                    unread_count,
                     last_message_at: Timestamp::default(),
                     recent_messages: Vec::new(),
                     group,
@@ -167,7 +166,7 @@ async fn sessions(
             let (messages, _) = page(db, caller, (id, other), i64::MAX, INBOX_PREVIEW as u32, Shape::Preview).await?;
             summary.recent_messages = messages;
         }
-        // A session in which nothing is shown to the caller is the other's alone, its subject too.
+        // Where the caller sees no message of a session, it does not see the session either.
         if let Some(newest) = summary.recent_messages.first() {
             summary.last_message_at = newest.created_at;
             sessions.push((id, summary));
@@ -177,7 +176,7 @@ async fn sessions(
     Ok(Some(sessions.into_iter().map(|(_, session)| session).collect()))
 }
 
-/// Where the last session of the page before stands in the order.
+/// Returns the sort key of the last session of the previous page.
 async fn place_of(db: &mut dyn Db, caller: &Agent, session: Uuid) -> Tried<(Timestamp, i64)> {
     let sql = format!(
         "SELECT {}, s.id FROM sessions s JOIN session_members b ON b.session_id = s.id AND b.agent_id = $1

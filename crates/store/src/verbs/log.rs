@@ -1,4 +1,4 @@
-//! Reading the log of a mailbox.
+//! Reading logs.
 
 mod household;
 mod resume;
@@ -17,43 +17,39 @@ use crate::verbs::HouseholdKey;
 pub use household::{HouseholdCursor, HouseholdPage};
 use resume::{DeliveryProgress, SCAN_LIMIT};
 
-/// The logs of agents.
+/// Logs of agents.
 #[async_trait]
 pub trait LogVerbs: Engine {
-    /// The entries after `since`, oldest first, at most `limit`. Of a paused agent's log nothing after the entry that tells it of
-    /// the pause.
+    /// Returns the entries after `since`, oldest first, at most `limit`. A paused agent's log ends with the entry that says so.
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        let (Ok(since), limit) = (i64::try_from(since), i64::try_from(limit).unwrap_or(i64::MAX)) else {
-            return Ok(Vec::new());
-        };
         let asked = (agent.0, since, limit);
         read(self, ReadLength::Short, asked, |db, (agent, since, limit)| entries(db, *agent, *since, *limit).boxed())
             .await
     }
 
-    /// The number of the newest entry that [`LogVerbs::events`] shows; 0 where there never was one.
+    /// Returns the number of the newest entry that [`LogVerbs::events`] shows; 0 where there never was one.
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
         read(self, ReadLength::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
     }
 
-    /// What happened to the members of a household after a cursor: read from their own logs, as each of them is shown it, in one
-    /// state. Of a member that the cursor does not know, the last `last` entries. Marks nothing as handed over.
+    /// Returns the entries of the logs of a household's members after a cursor, as each of them sees its own, from one snapshot. Of a
+    /// member that the cursor does not have, the last `last` entries. Marks nothing as delivered.
     async fn household_events(
         &self,
         household: HouseholdKey,
         since: HouseholdCursor,
         last: u64,
     ) -> Result<HouseholdPage> {
-        let asked = (household, since, i64::try_from(last).unwrap_or(i64::MAX));
+        let asked = (household, since, last);
         read(self, ReadLength::Long, asked, |db, (household, since, last)| {
             household::events(db, *household, since.clone(), *last).boxed()
         })
         .await
     }
 
-    /// The cursor from which a listener continues that names this one: the same, where the log reaches so far. A cursor beyond the end
-    /// is from before the database was restored to an earlier state, or from another database: then the cursor of the last message
-    /// that was handed over, so that no mail is skipped.
+    /// Returns the cursor from which a listener with this cursor continues: the same, unless it is beyond the end of the log. Then it is
+    /// from before the database was restored to an earlier state, or from another database, and the listener continues after the
+    /// last delivered message, so that no mail is skipped.
     async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
         read(self, ReadLength::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
     }
@@ -61,8 +57,8 @@ pub trait LogVerbs: Engine {
 
 impl<E: Engine> LogVerbs for E {}
 
-/// Entries of the log of the agent `$1` under a condition, as many as `order` says. It is said of each table too: PostgreSQL would
-/// read and sort everything that the condition holds for.
+/// Returns a query for the entries of the log of the agent `$1` that meet a condition. `order` has the order and the limit. Both tables
+/// have it too: else PostgreSQL would read and sort all rows that meet the condition.
 fn log(condition: &str, order: &str) -> String {
     format!(
         "SELECT * FROM (SELECT number, message_id, CAST(NULL AS text) AS event, delivered_at, read_at, rung_at, from_person
@@ -74,26 +70,25 @@ fn log(condition: &str, order: &str) -> String {
     )
 }
 
-/// The last number that an agent is shown of its log: all of it, unless the agent is paused. A statement of its own: PostgreSQL
-/// plans a page of a log well only where it knows the end.
+/// Returns the last number of its log that an agent sees: no limit, unless the agent is paused. A separate statement: PostgreSQL plans
+/// a page of a log well only where the end is a parameter.
 async fn shown_end(db: &mut dyn Db, agent: i64) -> Tried<i64> {
     let paused_from: Option<Option<i64>> =
         db.find("SELECT paused_from FROM agents WHERE id = $1", values![agent]).await?;
     Ok(paused_from.flatten().unwrap_or(i64::MAX))
 }
 
-/// The highest number that was ever given in an agent's log.
+/// Returns the highest number that was ever assigned in an agent's log.
 pub(crate) async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
     let sql = format!("SELECT {}", (db.dialect().log_head)("$1"));
-    let head: i64 = db.one(&sql, values![agent]).await?;
-    Ok(u64::try_from(head).unwrap_or(0))
+    db.one(&sql, values![agent]).await
 }
 
-/// Whether an agent is shown an entry after this number.
+/// Returns whether an agent sees an entry after this number.
 pub(crate) async fn has_entry_after(db: &mut dyn Db, agent: i64, number: u64) -> Tried<bool> {
     let end = shown_end(db, agent).await?;
     let sql = log("number > $2 AND number <= $3", "ORDER BY number LIMIT 1");
-    db.exists(&sql, values![agent, i64::try_from(number).unwrap_or(i64::MAX), end]).await
+    db.exists(&sql, values![agent, number, end]).await
 }
 
 async fn shown_head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
@@ -112,19 +107,16 @@ async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
          FROM ({}) n",
         log("TRUE", "ORDER BY number DESC LIMIT $2")
     );
-    let (oldest, undelivered, delivered): (Option<i64>, Option<i64>, Option<i64>) =
-        db.one(&sql, values![agent, SCAN_LIMIT]).await?;
-    let [oldest, first_undelivered, last_delivered] =
-        [oldest, undelivered, delivered].map(|number| number.and_then(|number| u64::try_from(number).ok()));
+    let (oldest, first_undelivered, last_delivered) = db.one(&sql, values![agent, SCAN_LIMIT]).await?;
     Ok(DeliveryProgress { oldest, first_undelivered, last_delivered }.cursor(head))
 }
 
-/// An entry, and about how many bytes it is in an answer.
+/// An entry, and its approximate size in a response.
 struct SizedEntry(Entry, usize);
 
 impl FromRow for SizedEntry {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        let (number, event): (i64, Option<String>) = (row.take()?, row.take()?);
+        let (number, event): (u64, Option<String>) = (row.take()?, row.take()?);
         let (event, bytes) = match event {
             Some(event) => (serde_json::from_str(&event).map_err(StoreError::internal)?, event.len()),
             None => {
@@ -133,11 +125,11 @@ impl FromRow for SizedEntry {
                 (Event::NewMessage(message.event()?), bytes)
             }
         };
-        Ok(Self(Entry { event, cursor: u64::try_from(number).unwrap_or(0).into() }, bytes))
+        Ok(Self(Entry { event, cursor: number.into() }, bytes))
     }
 }
 
-async fn entries(db: &mut dyn Db, agent: i64, since: i64, limit: i64) -> Tried<Vec<Entry>> {
+async fn entries(db: &mut dyn Db, agent: i64, since: u64, limit: usize) -> Tried<Vec<Entry>> {
     let sql = format!(
         "SELECT n.number, n.event, {} FROM ({}) n
          LEFT JOIN messages m ON m.id = n.message_id

@@ -1,4 +1,4 @@
-//! Messages with their receipts: one, those that came to an agent, all that an agent has.
+//! Messages with their receipts: one, those delivered to an agent, and the export.
 
 use amb_core::doc::{MessagePage, MessageWithReceipts};
 use amb_core::receipt::Receipt;
@@ -16,22 +16,22 @@ use crate::query::{ExportQuery, MessageQuery};
 use crate::row::{MessageRow, message_columns};
 use crate::types::{Agent, to_micros};
 
-/// Looking at mail without marking it.
+/// Reading mail without marking it as read.
 #[async_trait]
 pub trait MessageVerbs: Engine {
-    /// One message that the caller sent or received, with its receipts.
+    /// Returns a message that the caller sent or received, with its receipts.
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let asked = (caller.clone(), message_uuid(id)?);
         read(self, ReadLength::Short, asked, |db, (caller, id)| message(db, caller, *id).boxed()).await
     }
 
-    /// Messages that came to the caller, newest first. Marks nothing.
+    /// Returns messages delivered to the caller, newest first.
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
         let asked = (caller.clone(), query);
         read(self, ReadLength::Long, asked, |db, (caller, query)| messages(db, caller, query).boxed()).await
     }
 
-    /// A page of the caller's mail, sent and received, session by session; empty at the end.
+    /// Returns a page of the caller's mail, sent and received, session by session; empty at the end.
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let asked = (caller.clone(), query);
         read(self, ReadLength::Long, asked, |db, (caller, query)| export(db, caller, query).boxed()).await
@@ -40,20 +40,21 @@ pub trait MessageVerbs: Engine {
 
 impl<E: Engine> MessageVerbs for E {}
 
-/// A message, and who it went from and to.
+/// A message, its sender and its recipient.
 pub(crate) struct FoundMessage {
     pub(crate) row: MessageRow,
-    /// Its id here, which orders the messages of a session.
+    /// Its row id, which orders the messages of a session.
     pub(crate) id: i64,
     pub(crate) sender: i64,
-    /// Of a session between two: the other, and whether it came to that agent. `None` in a group.
+    /// `None` in a group.
     pub(crate) recipient: Option<i64>,
+    /// Whether it was delivered to `recipient`.
     pub(crate) delivered: bool,
 }
 
 from_row!(FoundMessage: row id sender recipient delivered);
 
-/// The columns of [`FoundMessage`] of the messages that the rest of a statement finds.
+/// Returns a statement for [`FoundMessage`]s, with this rest.
 pub(super) fn select(rest: &str) -> String {
     select_from("messages m", rest)
 }
@@ -70,7 +71,7 @@ fn select_from(from: &str, rest: &str) -> String {
     )
 }
 
-/// The columns of [`MessageRow`], and one more, of messages as they came to the agent `$1`.
+/// Returns a statement for the [`MessageRow`]s delivered to the agent `$1`, with one more column.
 pub(super) fn delivered(column: &str, condition: &str) -> String {
     format!(
         "SELECT {}, {column} FROM deliveries e JOIN messages m ON m.id = e.message_id
@@ -82,14 +83,13 @@ pub(super) fn delivered(column: &str, condition: &str) -> String {
     )
 }
 
-/// Whether the message of this alias was delivered to nobody. A scalar subquery: of `EXISTS` PostgreSQL may make a hash of all
-/// deliveries.
+/// Whether the message of this alias was delivered to nobody. A scalar subquery: for `EXISTS` PostgreSQL may hash all deliveries.
 pub(super) fn undelivered(message: &str) -> String {
     format!("(SELECT 1 FROM deliveries d WHERE d.message_id = {message}.id LIMIT 1) IS NULL")
 }
 
-/// Whether the agent of this parameter is shown the message `m`: what it sent and what came to it. The rejection that the office
-/// wrote in an agent's name, of a task that was delivered to nobody, is for the sender of that task alone.
+/// Whether the agent of this parameter sees the message `m`: what it sent and what was delivered to it. Where the office rejected a
+/// task, it wrote an update in the assignee's name, which only the sender of the task sees.
 pub(super) fn shown_to(me: &str) -> String {
     shown_where(
         me,
@@ -97,15 +97,15 @@ pub(super) fn shown_to(me: &str) -> String {
     )
 }
 
-/// The same where the message's delivery to this agent is joined as `e`.
+/// The same, where the message's delivery to this agent is joined as `e`.
 pub(super) fn shown_as_delivered(me: &str) -> String {
     shown_where(me, "e.message_id IS NOT NULL")
 }
 
-fn shown_where(me: &str, came: &str) -> String {
+fn shown_where(me: &str, delivered: &str) -> String {
     // No `OR`: SQLite evaluates both sides of it here.
     format!(
-        "CASE WHEN m.sender_id <> {me} THEN {came}
+        "CASE WHEN m.sender_id <> {me} THEN {delivered}
               WHEN m.kind = 'task_update'
               THEN (SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) IS NULL ELSE TRUE END",
         undelivered("n")
@@ -119,13 +119,13 @@ async fn message(db: &mut dyn Db, caller: &Agent, id: Uuid) -> Tried<MessageWith
 }
 
 impl FoundMessage {
-    /// The message with the receipts that this agent may see: all of what it sent, its own of what it got.
+    /// Returns the message with the receipts that this agent may see: all of its own message, else its own receipt.
     async fn seen_by(self, db: &mut dyn Db, agent: &Agent) -> Tried<MessageWithReceipts> {
         let only = (self.sender != agent.key.0).then_some(agent.key.0);
         self.with_receipts(db, &agent.name, only).await
     }
 
-    /// The message with its receipts, or with that of one agent alone. A group's message is to whoever looks at it.
+    /// Returns the message with its receipts, or only with that of one agent.
     pub(crate) async fn with_receipts(
         self,
         db: &mut dyn Db,
@@ -134,7 +134,7 @@ impl FoundMessage {
     ) -> Tried<MessageWithReceipts> {
         let mut row = self.row;
         let receipts = match self.recipient {
-            Some(_) if self.delivered => vec![row.receipt()?],
+            Some(_) if self.delivered => row.receipt().into_iter().collect(),
             Some(_) => Vec::new(),
             None => {
                 let copies = group_copies(db, self.id, row.at, only).await?;
@@ -142,17 +142,14 @@ impl FoundMessage {
                 copies.into_iter().map(|(receipt, _)| receipt).collect()
             }
         };
-        if row.to.is_empty() {
-            row.to = viewer.to_string();
-        }
         Ok(MessageWithReceipts { message: row.message(viewer)?, receipts })
     }
 }
 
-/// A recipient; when it got a message, read it, and was rung for it; whether it got it as mail of its household's person.
+/// A recipient, `delivered_at`, `read_at`, `rung_at` and `from_person` of a delivery.
 type CopyRow = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, Option<bool>);
 
-/// The receipts of a group's message, or that of one agent alone, each with whether that copy has the person's mark.
+/// Returns the receipts of a group's message, or only that of one agent, each with the person's mark of that copy.
 async fn group_copies(
     db: &mut dyn Db,
     message: i64,
@@ -170,10 +167,9 @@ async fn group_copies(
 }
 
 async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Tried<MessagePage> {
-    let before = query.before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
     let (kind, correlation) =
         (query.kind.as_ref().map(Kind::to_string), query.correlation_id.as_ref().map(|id| id.to_string()));
-    let mut values: Vec<Value<'_>> = values![caller.key.0, before, query.limit].to_vec();
+    let mut values: Vec<Value<'_>> = values![caller.key.0, query.before.unwrap_or(u64::MAX), query.limit].to_vec();
     let mut condition = String::from("e.number < $2");
     if query.unread {
         condition += " AND e.read_at IS NULL";
@@ -183,7 +179,7 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
         condition += &format!(" AND {sql} ${}", values.len());
     };
     if let Some(now) = query.claimed_at {
-        // With the priority, so that the index of unread mail serves.
+        // With the priority, so that the index of unread mail is used.
         add("e.read_at IS NULL AND e.priority IN (0, 1, 2, 3) AND e.lease_until >", now.into());
     }
     if let Some(session) = &query.session {
@@ -200,19 +196,19 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
         add("m.correlation_id =", correlation.into());
     }
     let sql = delivered("e.number", &format!("{condition} ORDER BY e.number DESC LIMIT $3"));
-    let (found, cut) = db.page(&sql, &values, |(row, _): &(MessageRow, i64)| row.bytes()).await?;
+    let (found, cut) = db.page(&sql, &values, |(row, _): &(MessageRow, u64)| row.bytes()).await?;
     let full = cut || found.len() as u64 == u64::from(query.limit);
-    let next = found.last().filter(|_| full).map(|(_, number)| u64::try_from(*number).unwrap_or(0));
-    let shown = |(row, _): (MessageRow, i64)| {
-        let receipts = vec![row.receipt()?];
+    let next = found.last().filter(|_| full).map(|(_, number)| *number);
+    let shown = |(row, _): (MessageRow, u64)| {
+        let receipts = row.receipt().into_iter().collect();
         Ok(MessageWithReceipts { message: row.message(&caller.name)?, receipts })
     };
     Ok(MessagePage { messages: found.into_iter().map(shown).collect::<Result<_>>()?, next })
 }
 
-/// The caller's mail after a message, session by session. Of a group's session, what the agent sent and what came to it.
+/// Returns the caller's mail after a message, session by session.
 async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<Vec<MessageWithReceipts>> {
-    let (session, message) = match &query.after {
+    let (session, message): (i64, i64) = match &query.after {
         Some(id) => {
             let sql = "SELECT session_id, id FROM messages WHERE public_id = $1";
             db.find(sql, values![message_uuid(id)?]).await?.ok_or_else(|| no_message(id))?

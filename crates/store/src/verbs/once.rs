@@ -1,4 +1,4 @@
-//! Idempotency keys: a verb that creates something does it once for each key.
+//! Idempotency keys: a verb that creates something creates it once for each key.
 
 use amb_core::Timestamp;
 use serde::Serialize;
@@ -8,8 +8,7 @@ use crate::engine::{Db, Exclusive, Failed, Query, Tried, Tx, values};
 use crate::types::{Agent, Once};
 use crate::{StoreError, outgoing, refusals};
 
-/// Runs a verb in its transaction, unless the caller's request was answered before: then that answer is given, and nothing
-/// is changed.
+/// Runs a verb in its transaction; where the caller's request was answered before, returns that answer and changes nothing.
 macro_rules! once {
     ($tx:ident, $caller:expr, $now:expr, $verb:expr) => {
         futures_util::FutureExt::boxed(async move {
@@ -24,14 +23,14 @@ macro_rules! once {
 }
 pub(super) use once;
 
-/// What the caller's request was answered before. Repeats at the same time take turns.
+/// Returns the earlier answer to the caller's request. Concurrent repeats are serialized.
 pub(super) async fn answered_before<T: DeserializeOwned>(tx: &mut dyn Tx, caller: &Agent) -> Tried<Option<T>> {
     let Some(once) = &caller.once else { return Ok(None) };
     tx.lock_exclusive(Exclusive::Key(caller.key.0, &once.key)).await?;
     answer_under(tx, caller.key.0, once).await
 }
 
-/// What was answered under this key before.
+/// Returns the answer stored under this key.
 pub(crate) async fn answer_under<T: DeserializeOwned>(db: &mut dyn Db, agent: i64, once: &Once) -> Tried<Option<T>> {
     let sql = "SELECT draft_hash, answer FROM idempotency WHERE agent_id = $1 AND key = $2";
     match db.find::<(Vec<u8>, String)>(sql, values![agent, &once.key]).await? {
@@ -41,7 +40,7 @@ pub(crate) async fn answer_under<T: DeserializeOwned>(db: &mut dyn Db, agent: i6
     }
 }
 
-/// Keeps the answer under the caller's key: the last that its transaction writes.
+/// Stores the answer under the caller's key, as the last write of its transaction.
 pub(super) async fn remember(tx: &mut dyn Tx, caller: &Agent, answer: &impl Serialize, now: Timestamp) -> Tried<()> {
     let Some(once) = &caller.once else { return Ok(()) };
     let answer = outgoing::json(answer)?;
@@ -49,11 +48,11 @@ pub(super) async fn remember(tx: &mut dyn Tx, caller: &Agent, answer: &impl Seri
     keep_answer(tx, caller.key.0, once, &answer, now).await
 }
 
-/// Keeps an answer, as JSON, under a key.
+/// Stores an answer, as JSON, under a key.
 pub(crate) async fn keep_answer(tx: &mut dyn Tx, agent: i64, once: &Once, answer: &str, now: Timestamp) -> Tried<()> {
     let sql = "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)";
     match tx.execute(sql, values![agent, &once.key, once.draft_hash.as_slice(), answer, now]).await {
-        // Used for a send meanwhile.
+        // A concurrent send used the key.
         Err(Failed::Taken(_)) => Err(refusals::key_reused().into()),
         inserted => inserted.map(drop),
     }

@@ -1,4 +1,4 @@
-//! Removing what nobody will ask for again.
+//! Removing old rows.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +7,39 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::messages::undelivered;
-use crate::engine::{Changes, Db, Engine, Exclusive, Query, ReadLength, Tried, Tx, from_row, read, values, write};
+use crate::engine::{
+    Changes, Db, Engine, Exclusive, Query, ReadLength, Tried, Tx, from_row, read, values, write_unlogged,
+};
 use crate::error::Result;
 use crate::query::{ReadPlace, Removed};
 use crate::quota::{Charges, Stored};
 use crate::types::to_micros;
 
-/// Rows of each kind in one transaction, so that sends do not wait for a long one.
-const SOME: i64 = 500;
+/// Most rows of each kind in one transaction, so that sends do not wait long.
+const BATCH: i64 = 500;
 
-/// Removing old rows.
+/// Retention.
 #[async_trait]
 pub trait PruneVerbs: Engine {
-    /// Removes, some at a time, what nobody will ask for again: events other than mail, and answers to idempotent requests,
-    /// from before this moment. Returns how many rows went; 0 when done.
+    /// Removes some of the events other than mail, and of the answers to idempotent requests, from before this time. Returns the number
+    /// of rows removed; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64> {
-        let pruned = write(self, Changes::Logs, to_micros(before), |tx, before| prune(tx, *before).boxed());
-        Ok(pruned.await?.answer)
+        write_unlogged(self, Changes::Logs, to_micros(before), |tx, before| prune(tx, *before).boxed()).await
     }
 
-    /// Removes some of the messages that all recipients read before this moment, never the newest of a session or one that
-    /// brought a task that is not done. Looks at a few hundred after `from`; a round begins without it, and goes on with
-    /// the answer's `next` until there is none.
+    /// Removes some of the messages that all recipients read before this time, but never the newest of a session or that of an open
+    /// task. Checks a few hundred after `from`; continue with `next` of the result until that is `None`.
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
         let asked = (to_micros(before), from);
-        // What is found stays removable: nothing becomes unread again, the newest of its session again, or an open task again.
+        // What was found stays removable: no message becomes unread, the newest of its session, or that of an open task again.
         let (old, next) =
             read(self, ReadLength::Long, asked, |db, (before, from)| old_mail(db, *before, *from).boxed()).await?;
         if old.is_empty() {
             return Ok(Removed { messages: 0, next });
         }
-        let removed = write(self, Changes::All, old.clone(), |tx, old| remove(tx, old).boxed()).await?;
+        let messages = write_unlogged(self, Changes::All, old.clone(), |tx, old| remove(tx, old).boxed()).await?;
         self.unindex(old).await?;
-        Ok(Removed { messages: removed.answer, next })
+        Ok(Removed { messages, next })
     }
 }
 
@@ -52,17 +52,17 @@ async fn prune(tx: &mut dyn Tx, before: Timestamp) -> Tried<u64> {
              SELECT agent_id, number FROM events WHERE at < $1 ORDER BY at LIMIT $2{skip_locked})
          RETURNING agent_id, number"
     );
-    let events: Vec<(i64, i64)> = tx.rows(&sql, values![before, SOME]).await?;
+    let events: Vec<(i64, i64)> = tx.rows(&sql, values![before, BATCH]).await?;
     let count = events.len() as u64;
     raise_log_floors(tx, events).await?;
     let sql = format!(
         "DELETE FROM idempotency WHERE (agent_id, key) IN
          (SELECT agent_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2{skip_locked})"
     );
-    Ok(count + tx.execute(&sql, values![before, SOME]).await?)
+    Ok(count + tx.execute(&sql, values![before, BATCH]).await?)
 }
 
-/// Entries of logs, agent and number, are removed: their numbers are never given again.
+/// Records that these entries (agent and number) were removed, so that their numbers are not used again.
 async fn raise_log_floors(tx: &mut dyn Tx, removed: Vec<(i64, i64)>) -> Tried<()> {
     let mut highest = BTreeMap::new();
     for (agent, number) in removed {
@@ -75,7 +75,7 @@ async fn raise_log_floors(tx: &mut dyn Tx, removed: Vec<(i64, i64)>) -> Tried<()
     Ok(())
 }
 
-/// A delivery that was read, and whether its message can go.
+/// A delivery that was read, and whether its message can be removed.
 struct ReadDelivery {
     at: Timestamp,
     agent: i64,
@@ -86,10 +86,10 @@ struct ReadDelivery {
 
 from_row!(ReadDelivery: at agent number message old);
 
-/// Messages that all their recipients read before a moment, among some deliveries after a place; and where to continue.
+/// Returns the messages that all recipients read before a time, among some deliveries after a place; and where to continue.
 async fn old_mail(db: &mut dyn Db, before: Timestamp, from: Option<ReadPlace>) -> Tried<(Vec<i64>, Option<ReadPlace>)> {
     let from = from.unwrap_or(ReadPlace { at: Timestamp::UNIX_EPOCH, agent: 0, number: 0 });
-    // Scalar subqueries: of `EXISTS` PostgreSQL may make a hash of all deliveries.
+    // Scalar subqueries: for `EXISTS` PostgreSQL may hash all deliveries.
     let sql = "SELECT e.read_at, e.agent_id, e.number, e.message_id,
                       (SELECT 1 FROM messages n WHERE n.session_id = m.session_id AND n.id > m.id LIMIT 1) IS NOT NULL
                       AND (SELECT 1 FROM deliveries o WHERE o.message_id = m.id
@@ -99,21 +99,21 @@ async fn old_mail(db: &mut dyn Db, before: Timestamp, from: Option<ReadPlace>) -
                FROM deliveries e JOIN messages m ON m.id = e.message_id
                WHERE e.read_at IS NOT NULL AND e.read_at < $1 AND (e.read_at, e.agent_id, e.number) > ($2, $3, $4)
                ORDER BY e.read_at, e.agent_id, e.number LIMIT $5";
-    let rows: Vec<ReadDelivery> = db.rows(sql, values![before, from.at, from.agent, from.number, SOME]).await?;
+    let rows: Vec<ReadDelivery> = db.rows(sql, values![before, from.at, from.agent, from.number, BATCH]).await?;
     let place = |one: &ReadDelivery| ReadPlace { at: one.at, agent: one.agent, number: one.number };
-    let next = rows.last().filter(|_| rows.len() == SOME as usize).map(place);
+    let next = rows.last().filter(|_| rows.len() == BATCH as usize).map(place);
     let mut old: Vec<i64> = rows.iter().filter(|one| one.old).map(|one| one.message).collect();
-    // A group's message is found once for each who got it.
+    // A group's message is found once for each recipient.
     old.sort_unstable();
     old.dedup();
     Ok((old, next))
 }
 
-/// Removes messages and their deliveries, and counts that for who paid for them.
+/// Removes messages and their deliveries, and credits the agents that were charged for them.
 async fn remove(tx: &mut dyn Tx, old: &[i64]) -> Tried<u64> {
     tx.lock_exclusive(Exclusive::Removing).await?;
     let listed = (tx.dialect().in_list)("$1");
-    // The rejection of a task that was delivered to nobody was charged to the task's sender.
+    // The update of a task that the office rejected was charged to the task's sender.
     let sql = format!(
         "DELETE FROM messages WHERE id {listed}
          RETURNING CASE WHEN kind = 'task_update' AND EXISTS (

@@ -1,4 +1,4 @@
-//! Receipts of mail (delivered, rung for, read), and claims.
+//! Receipts (delivered, rung, read) and claims.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 use super::messages::delivered;
 use super::stepping_in::is_paused;
-use crate::engine::{Cached, Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write};
+use crate::engine::{
+    Cached, Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write, write_unlogged,
+};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
 use crate::page_budget::PageBudget;
@@ -21,54 +23,52 @@ use crate::query::{Handed, MAX_HANDED};
 use crate::row::{self, MessageRow};
 use crate::types::{Agent, Written, to_micros};
 
-/// Receipts of mail, and who holds it.
+/// Receipts and claims.
 #[async_trait]
 pub trait ReceiptVerbs: Engine {
-    /// Marks messages that came to the caller as read. Returns how many were not yet; `not_found` where one did not come
-    /// to the caller, and then none is marked.
+    /// Marks messages of the caller as read. Returns how many were unread. `not_found`, and none is marked, where one was not delivered
+    /// to the caller.
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let asked = (caller.clone(), ids.to_vec(), to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, ids, now)| ack(tx, caller, ids, *now).boxed()).await
     }
 
-    /// Records that the entries after `after`, up to `up_to`, were handed to the caller's process, in one transaction: of a
-    /// long stretch only the first thousand messages for which that is new. Go on after the number that the answer says was
-    /// reached. Numbers that no entry has cost nothing.
+    /// Marks the messages of the log after `after`, up to `up_to`, as delivered: at most the first thousand that are not yet. Continue
+    /// after [`Handed::reached`]. Numbers without an entry cost nothing.
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let asked = (caller.clone(), after, up_to, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, after, up_to, now)| {
-            hand_over(tx, caller, *after, *up_to, *now).boxed()
+            mark_delivered(tx, caller, *after, *up_to, *now).boxed()
         })
         .await
     }
 
-    /// Records that a client of the caller's was rung for messages that came to it, as far as they are unread and that is new.
-    /// `not_found` where one did not come to the caller, and then none is marked.
+    /// Records that a client of the caller was rung for messages, where they are unread and were not rung for before. `not_found`, and
+    /// none is marked, where one was not delivered to the caller.
     async fn rung(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let asked = (caller.clone(), ids.to_vec(), to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, ids, now)| rung(tx, caller, ids, *now).boxed()).await
     }
 
-    /// Takes unread messages that no other consumer holds, for the time of the lease. A paused agent gets none.
+    /// Claims unread messages that no other consumer holds, for the time of the lease. A paused agent gets none.
     async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
         let asked = (caller.clone(), request, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, request, now)| claim(tx, caller, request, *now).boxed()).await
     }
 
-    /// Gives claimed messages back.
+    /// Releases claimed messages.
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         let asked = (caller.clone(), ids.to_vec());
-        let released = write(self, Changes::Logs, asked, |tx, (caller, ids)| release(tx, caller, ids).boxed());
-        released.await.map(|done| done.answer)
+        write_unlogged(self, Changes::Logs, asked, |tx, (caller, ids)| release(tx, caller, ids).boxed()).await
     }
 
-    /// Gives those of these messages that are still held a lease of this length from now on.
+    /// Renews the leases of those of these messages that are still held.
     async fn renew(&self, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Result<()> {
         let asked = (caller.clone(), ids.to_vec(), lease, to_micros(now));
-        let renewed = write(self, Changes::Logs, asked, |tx, (caller, ids, lease, now)| {
+        write_unlogged(self, Changes::Logs, asked, |tx, (caller, ids, lease, now)| {
             renew(tx, caller, ids, *lease, *now).boxed()
-        });
-        renewed.await.map(|done| done.answer)
+        })
+        .await
     }
 }
 
@@ -81,22 +81,24 @@ pub(super) struct Delivery {
     pub(super) sender: i64,
 }
 
-/// Whether a delivery was not read yet, in statements that name deliveries by their key: where PostgreSQL sees `read_at IS NULL`
-/// and has no fresh statistics, it looks for the key among all unread deliveries of the agent.
+from_row!(Delivery: message sender);
+
+/// Whether a delivery is unread, in statements that find deliveries by their key. With a plain `read_at IS NULL` and without fresh
+/// statistics PostgreSQL would scan all unread deliveries of the agent instead.
 const UNREAD: &str = "CASE WHEN read_at IS NULL THEN TRUE ELSE FALSE END";
 
-/// What a recipient did with a message.
+/// A mark of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryMark {
-    /// It was handed to a process of the recipient's.
+    /// It was delivered to a process of the recipient.
     Delivered,
-    /// The recipient's client got a wake-up for it before it was read.
+    /// A client of the recipient was rung for it while it was unread.
     Rung,
     /// It was read, which ends a claim.
     Read,
 }
 
-/// A delivery for which a mark is new.
+/// A delivery that was marked.
 struct Marked {
     message: i64,
     delivered_at: Option<Timestamp>,
@@ -109,7 +111,7 @@ struct Marked {
 
 from_row!(Marked: message delivered_at read_at rung_at public_id sender created_at);
 
-/// The deliveries of these messages to the caller; `not_found` where one did not come to it.
+/// Returns the deliveries of these messages to the caller; `not_found` where one was not delivered to it.
 async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried<Vec<Delivery>> {
     let uuids = ids.iter().map(message_uuid).collect::<Result<Vec<_>>>()?;
     let sql = format!(
@@ -117,28 +119,23 @@ async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried
          WHERE m.public_id {}",
         (tx.dialect().in_ids)("$2")
     );
-    let found: Vec<(Uuid, i64, i64)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
-    let found: HashMap<Uuid, Delivery> =
-        found.into_iter().map(|(id, message, sender)| (id, Delivery { message, sender })).collect();
+    let found: Vec<(Uuid, Delivery)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
+    let found: HashMap<Uuid, Delivery> = found.into_iter().collect();
     let delivery = |(id, uuid): (&MessageId, &Uuid)| found.get(uuid).copied().ok_or_else(|| no_message(id).into());
     ids.iter().zip(&uuids).map(delivery).collect()
 }
 
-/// Messages in a stretch of an agent's log that were not handed over yet, with their numbers, in order.
+/// Returns the undelivered messages in a range of an agent's log, with their numbers, in order.
 async fn undelivered(db: &mut dyn Db, agent: i64, after: u64, up_to: u64) -> Tried<Vec<(u64, Delivery)>> {
     let sql = format!(
         "SELECT e.number, m.id, m.sender_id FROM deliveries e JOIN messages m ON m.id = e.message_id
          WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND e.delivered_at IS NULL
          ORDER BY e.number LIMIT {MAX_HANDED}"
     );
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let found: Vec<(i64, i64, i64)> = db.rows(&sql, values![agent, number(after), number(up_to)]).await?;
-    let delivery =
-        |(number, message, sender): (i64, i64, i64)| (u64::try_from(number).unwrap_or(0), Delivery { message, sender });
-    Ok(found.into_iter().map(delivery).collect())
+    db.rows(&sql, values![agent, after, up_to]).await
 }
 
-/// Unread mail that nobody holds, with the bytes of each: the urgent first, or in the order of the log.
+/// Returns unread mail that nobody holds, with its size: urgent mail first, or in the order of the log.
 async fn unclaimed(
     db: &mut dyn Db,
     agent: i64,
@@ -147,7 +144,7 @@ async fn unclaimed(
     urgent_first: bool,
 ) -> Tried<Vec<(Delivery, usize)>> {
     let bytes = (db.dialect().as_json)("m.content");
-    // The index of unread mail is by priority, then number.
+    // The index of unread mail is by priority, then number, so there is one subquery for each priority.
     let of_priority = |rank: i16| {
         format!(
             "SELECT {rank}, n.* FROM (
@@ -159,17 +156,13 @@ async fn unclaimed(
         )
     };
     let sql = Priority::ALL.map(|priority| of_priority(row::rank(priority))).join(" UNION ALL ");
-    let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut free: Vec<(i64, i64, i64, i64, i64)> = db.rows(&sql, values![agent, now, most]).await?;
+    let mut free: Vec<(i64, i64, Delivery, u64)> = db.rows(&sql, values![agent, now, limit]).await?;
     free.sort_unstable_by_key(|(rank, number, ..)| (if urgent_first { -rank } else { 0 }, *number));
     free.truncate(limit);
-    let one = |(_, _, message, sender, bytes): (i64, i64, i64, i64, i64)| {
-        (Delivery { message, sender }, usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
-    };
-    Ok(free.into_iter().map(one).collect())
+    Ok(free.into_iter().map(|(_, _, delivery, bytes)| (delivery, bytes as usize + row::OVERHEAD)).collect())
 }
 
-/// Holds unread mail until a moment, or gives it back; with `held_at` only what is held then. Returns what was changed.
+/// Sets or clears the lease of unread mail; with `held_at` only of mail that is held at that time. Returns the changed messages.
 async fn hold(
     tx: &mut dyn Tx,
     agent: i64,
@@ -189,14 +182,14 @@ fn ids_of(mail: &[Delivery]) -> Vec<i64> {
     mail.iter().map(|one| one.message).collect()
 }
 
-/// Messages as they came to an agent, by id.
+/// Returns messages delivered to an agent, by row id.
 async fn messages_of(db: &mut dyn Db, agent: i64, ids: &[i64]) -> Tried<HashMap<i64, MessageRow>> {
     let sql = delivered("e.message_id", &format!("e.message_id {}", (db.dialect().in_list)("$2")));
     let found: Vec<(MessageRow, i64)> = db.rows(&sql, values![agent, ids]).await?;
     Ok(found.into_iter().map(|(row, id)| (id, row)).collect())
 }
 
-/// Locks the mailbox of the caller and those of the senders who get receipts, and marks. Returns how many were new.
+/// Locks the mailboxes of the caller and of the senders, who get receipts, and marks deliveries. Returns how many were marked.
 pub(super) async fn mark(
     tx: &mut dyn Tx,
     caller: &Agent,
@@ -215,7 +208,7 @@ pub(super) async fn mark(
         marked.insert(one.message, one);
     }
     let count = marked.len() as u64;
-    // Senders get their receipts in the order that was asked for.
+    // Receipts are in the order of the request.
     for one in mail.iter().filter_map(|one| marked.remove(&one.message)) {
         let receipt = Receipt::of(caller.name.clone(), one.created_at, one.delivered_at, one.read_at).rung(one.rung_at);
         tx.log_event(one.sender, Event::Receipt { message_id: one.public_id.into(), receipt }, now).await?;
@@ -223,7 +216,7 @@ pub(super) async fn mark(
     Ok(count)
 }
 
-/// Marks those of an agent's deliveries that are not marked so yet, and returns them.
+/// Marks those of an agent's deliveries that do not have the mark yet, and returns them.
 async fn set_mark(
     tx: &mut dyn Tx,
     agent: i64,
@@ -270,7 +263,7 @@ async fn rung(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp
     mark(tx, caller, &mail, DeliveryMark::Rung, now).await
 }
 
-async fn hand_over(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Tried<Handed> {
+async fn mark_delivered(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Tried<Handed> {
     let new = undelivered(tx, caller.key.0, after, up_to).await?;
     let mail: Vec<Delivery> = new.iter().map(|(_, delivery)| *delivery).collect();
     let messages = mark(tx, caller, &mail, DeliveryMark::Delivered, now).await?;
@@ -279,8 +272,8 @@ async fn hand_over(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now:
 
 async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Timestamp) -> Tried<Vec<Message>> {
     let me = caller.key.0;
-    // Whose mailboxes to lock is known only when the mail is chosen, and mailboxes come before their entries. So those
-    // who claim from one mailbox take turns first, under a lock that nobody else takes.
+    // The mailboxes to lock are known only when the mail is chosen, and mailboxes are locked before their entries. So claims from
+    // one mailbox are serialized by a lock of their own.
     tx.lock_exclusive(Exclusive::Claims(me)).await?;
     let mut budget = PageBudget::new();
     let mut free = unclaimed(tx, me, now, request.limit, request.urgent_first).await?;
@@ -292,12 +285,12 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
     let mut agents: Vec<i64> = free.iter().map(|(one, _)| one.sender).collect();
     agents.push(me);
     tx.lock(&agents).await?;
-    // Its mail waits. Asked under the lock that pausing takes, so that nothing is handed out after that was answered.
+    // Checked under the lock that pausing takes, so that nothing is claimed after that has returned.
     if is_paused(tx, me).await? {
         return Ok(Vec::new());
     }
     let until = lease_end(request.lease, now);
-    // Some may have been read since they were chosen; those are not handed out.
+    // Leaves out mail that was read since it was chosen.
     let chosen: Vec<Delivery> = free.iter().map(|(one, _)| *one).collect();
     let held = hold(tx, me, &chosen, Some(until), None).await?;
     free.retain(|(one, _)| held.contains(&one.message));
@@ -326,7 +319,7 @@ async fn renew(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], lease: Durati
     hold(tx, caller.key.0, &held, Some(lease_end(lease, now)), Some(now)).await.map(drop)
 }
 
-/// Until when a lease holds that is given now.
+/// Returns the end of a lease that begins now.
 fn lease_end(lease: Duration, now: Timestamp) -> Timestamp {
     now.saturating_add(lease.min(Duration::from_secs(365 * 86_400))).unwrap_or(now)
 }

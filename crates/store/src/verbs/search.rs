@@ -1,11 +1,10 @@
-//! Search: what is looked for, and what is shown of it. Each database has an index of words of its own.
+//! Search. Each database has its own index.
 
 use amb_core::doc::SearchHit;
 use amb_core::mailbox::SearchQuery;
-use amb_core::{AgentName, Timestamp};
+use amb_core::{AgentName, MessageId, SessionId, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use uuid::Uuid;
 
 use super::agents::row_of;
 use super::messages::shown_to;
@@ -13,13 +12,13 @@ use crate::engine::{Db, Engine, Query, ReadLength, Tried, Wanted, read, values};
 use crate::error::Result;
 use crate::types::{Agent, to_micros};
 
-/// Hits that a search without a limit returns, and the most that one may ask for.
+/// The default and the maximum number of hits.
 const DEFAULT_HITS: u32 = 20;
 const MAX_HITS: u32 = 100;
-/// Characters shown around a hit.
+/// Characters of a snippet before and after the hit.
 const AROUND: usize = 80;
 
-/// Words and phrases, as they stand in the query.
+/// Splits a query into words and quoted phrases.
 pub(super) fn terms(text: &str) -> Vec<String> {
     let mut terms = Vec::new();
     // Every second piece between quotes is a phrase; an open quote at the end is taken as closed.
@@ -35,12 +34,7 @@ pub(super) fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// How many hits to return.
-fn limit(query: &SearchQuery) -> u32 {
-    query.limit.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS)
-}
-
-/// The words around the first hit, or the beginning.
+/// Returns the text around the first hit, or its beginning.
 fn snippet(content: &str, terms: &[String]) -> String {
     let chars: Vec<char> = content.chars().collect();
     // Lower case may have more characters; only the first of each is compared, so that positions stay the same.
@@ -57,10 +51,10 @@ fn snippet(content: &str, terms: &[String]) -> String {
     format!("{before}{}{after}", middle.trim())
 }
 
-/// Searching.
+/// Full text search.
 #[async_trait]
 pub trait SearchVerbs: Engine {
-    /// Looks through the caller's own mail, sent and received, newest first. Mail is found once it is indexed
+    /// Searches the caller's own mail, sent and received, newest first. Mail is found once it is indexed
     /// ([`Store::index_mail`](crate::Store::index_mail)).
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let asked = (caller.clone(), query);
@@ -70,11 +64,11 @@ pub trait SearchVerbs: Engine {
 
 impl<E: Engine> SearchVerbs for E {}
 
-/// Later than any message, for searches without an end.
+/// A time after all messages, for searches without an end.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 
-/// A message that was found: its id, session, subject, sender, time and text.
-type Hit = (Uuid, Uuid, String, AgentName, Timestamp, String);
+/// Id, session, subject, sender, time and text of a message.
+type Hit = (MessageId, SessionId, String, AgentName, Timestamp, String);
 
 async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<Vec<SearchHit>> {
     let (text, subject) = (terms(&query.text), query.subject.as_deref().map(terms).unwrap_or_default());
@@ -101,11 +95,12 @@ async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<V
         (dialect.words)(&Wanted { reader: Some(caller.key.0), from, text: &text, subject: &subject });
     let (after, before) =
         (query.after.map_or_else(Timestamp::default, to_micros), query.before.map_or(THE_END, to_micros));
-    let values = values![caller.key.0, &who, &words, &subjects, after, before, limit(query)];
+    let limit = query.limit.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS);
+    let values = values![caller.key.0, &who, &words, &subjects, after, before, limit];
     let found: Vec<Hit> = db.rows(&sql, values).await?;
-    let hit = |(message, session, subject, sender_name, created_at, content): Hit| SearchHit {
-        message_id: message.into(),
-        session_id: session.into(),
+    let hit = |(message_id, session_id, subject, sender_name, created_at, content): Hit| SearchHit {
+        message_id,
+        session_id,
         subject,
         sender_name,
         created_at,

@@ -1,7 +1,9 @@
-//! Stepping in: what a household's person does to its agents, their conversations and their tasks. The rules are core's
-//! ([`amb_core::stepping_in`]); everybody concerned gets an event that says who did it.
+//! Stepping in: acts of a household's person on its agents, their conversations and their tasks. The rules are in
+//! [`amb_core::stepping_in`]; everybody affected gets an event that names the person.
 
 mod in_name;
+
+use std::collections::BTreeSet;
 
 use amb_core::doc::SessionEnded;
 use amb_core::event::NewMessage;
@@ -11,7 +13,9 @@ use amb_core::stepping_in::{
     Act, Reassignment, SteppedIn, canceled_note, check_open, decide_cancel, decide_reassign, reassigned_note,
 };
 use amb_core::task::TaskRef;
-use amb_core::{AgentName, Code, Entry, Event, Kind, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{
+    AgentName, Code, CorrelationId, Entry, Event, Kind, Priority, SessionId, Task, TaskId, TaskState, Timestamp,
+};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -30,12 +34,12 @@ use crate::task_row::{TaskRow, TaskUpdate, task_uuid};
 use crate::types::{Agent, AgentKey, ConnectionDecision, LogEntry, NewKey, Written, fold_subject, to_micros};
 use crate::{refusals, row};
 
-/// The person's acts. `forbidden` for everybody else. Each may be repeated, and then changes nothing.
+/// Acts of the person. `forbidden` for everybody else. A repeated act changes nothing.
 #[async_trait]
 pub trait SteppingInVerbs: Engine {
-    /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: it claims none, and
-    /// [`LogVerbs::events`](crate::LogVerbs::events) ends for it where it was paused. What waited is there, in order, when it is
-    /// resumed, or leaves the household.
+    /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: the agent cannot claim, and
+    /// [`LogVerbs::events`](crate::LogVerbs::events) ends where it was paused. When it is resumed, or leaves the household, it gets the
+    /// mail in order.
     async fn set_paused(
         &self,
         caller: &Agent,
@@ -50,8 +54,8 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Decides about a connection in the name of an agent of the household, as [`ConnectionVerbs`](crate::ConnectionVerbs) does, and tells
-    /// the agent and the person of it. Returns with whom.
+    /// Changes a connection in the name of an agent of the household, as [`ConnectionVerbs`](crate::ConnectionVerbs) does, with an event
+    /// to the agent and the person. Returns the peer.
     async fn decide_connection(
         &self,
         caller: &Agent,
@@ -66,7 +70,7 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Gives an agent of the household a new key; all that it had end. Says so in the logs of both.
+    /// Gives an agent of the household a new key and revokes all others, with an event to the agent and the person.
     async fn renew_key(
         &self,
         caller: &Agent,
@@ -82,20 +86,20 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Whether an agent is paused.
+    /// Returns whether an agent is paused.
     async fn is_paused(&self, agent: AgentKey) -> Result<bool> {
         read(self, ReadLength::Short, agent.0, |db, agent| is_paused(db, *agent).boxed()).await
     }
 
-    /// Ends a conversation that a member of the household is in; one of a group, where a member owns the group. What is sent in
-    /// it from then on is refused as `gone`, by its subject too, and the open tasks in it are canceled.
+    /// Ends a session that a member of the household is in; that of a group only where a member owns the group. Later sends in it, also
+    /// by its subject, fail with `gone`, and the open tasks in it are canceled.
     async fn end_session(&self, caller: &Agent, session: &SessionId, now: Timestamp) -> Result<Written<SessionEnded>> {
         let asked = (caller.clone(), session_uuid(session)?, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, session, now)| end_session(tx, caller, *session, *now).boxed())
             .await
     }
 
-    /// Ends an open task that a member of the household gave or was given. `illegal_move` where it ended otherwise.
+    /// Cancels an open task whose owner or assignee is in the household. `illegal_move` where it has ended in another way.
     async fn cancel_task(
         &self,
         caller: &Agent,
@@ -111,8 +115,8 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Gives an open task that a member of the household gave or was given to another member, as new mail of its owner's with
-    /// the original text. It is pending again, and a deadline that has passed is dropped.
+    /// Reassigns an open task whose owner or assignee is in the household to another member, as new mail of its owner with the original
+    /// text. The task is pending again, and a deadline that has passed is dropped.
     async fn reassign_task(
         &self,
         caller: &Agent,
@@ -134,36 +138,31 @@ pub(super) async fn is_paused(db: &mut dyn Db, agent: i64) -> Tried<bool> {
     db.exists("SELECT 1 FROM agents WHERE id = $1 AND paused_by IS NOT NULL", values![agent]).await
 }
 
-/// Tells each of these agents, whose mailboxes are locked, once.
-async fn tell(tx: &mut dyn Tx, mut agents: Vec<i64>, by: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
-    agents.sort_unstable();
-    agents.dedup();
-    for agent in agents {
+/// Logs an act to each of these agents once. Their mailboxes are locked.
+async fn log_act(tx: &mut dyn Tx, agents: Vec<i64>, by: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
+    for agent in BTreeSet::from_iter(agents) {
         let event = Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act: act.clone() });
         tx.log_event(agent, event, now).await?;
     }
     Ok(())
 }
 
-/// Tells of what was done to a task. A callback is for its owner alone.
-async fn tell_of_task(
+/// Logs an act on a task to each of these agents once. Only the owner sees its callback.
+async fn log_task_act(
     tx: &mut dyn Tx,
-    mut agents: Vec<i64>,
+    agents: Vec<i64>,
     by: &AgentName,
     task: &TaskRow,
     act: impl Fn(Task) -> Act,
     now: Timestamp,
 ) -> Tried<()> {
-    agents.sort_unstable();
-    agents.dedup();
-    for agent in agents {
-        let act = act(task.clone().task(agent)?);
-        tx.log_event(agent, Event::SteppedIn(SteppedIn { by: by.clone(), at: Some(now), act }), now).await?;
+    for agent in BTreeSet::from_iter(agents) {
+        log_act(tx, vec![agent], by, &act(task.clone().task(agent)?), now).await?;
     }
     Ok(())
 }
 
-/// A member of the household whose person the caller is. Locks the mailboxes of both: it does not leave meanwhile.
+/// Returns a member of the household whose person the caller is. Locks the mailboxes of both, so that it does not leave meanwhile.
 async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<MemberRow> {
     let household = household::person(tx, caller).await?;
     let members = household::members_of(tx, household).await?;
@@ -187,9 +186,9 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     }
     let agent = member.name.clone();
     let act = if paused { Act::Paused { agent } } else { Act::Resumed { agent } };
-    // The last that the agent is shown is that it is paused.
+    // The last entry that a paused agent sees.
     let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), at: Some(now), act: act.clone() });
-    let number = i64::try_from(tx.log_event(member.id, event, now).await?).unwrap_or(i64::MAX);
+    let number = tx.log_event(member.id, event, now).await?;
     let set = "UPDATE agents SET paused_at = $2, paused_by = $3, paused_from = $4 WHERE id = $1";
     match paused {
         true => tx.execute(set, values![member.id, now, caller.name.as_str(), number]).await?,
@@ -199,10 +198,10 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
         }
     };
     tx.invalidate(Cached::Card(&member.name));
-    tell(tx, vec![me], &caller.name, &act, now).await
+    log_act(tx, vec![me], &caller.name, &act, now).await
 }
 
-/// A session, as far as ending it goes.
+/// The columns of a session to end.
 struct EndableSession {
     id: i64,
     subject: String,
@@ -223,7 +222,7 @@ async fn session(db: &mut dyn Db, id: Uuid) -> Tried<EndableSession> {
     db.find(sql, values![id]).await?.ok_or_else(|| refusals::no_household_session().into())
 }
 
-/// Who is in a session, each with its household.
+/// Returns the members of a session, each with its household.
 async fn members_of(db: &mut dyn Db, session: i64) -> Tried<Vec<(i64, Option<i64>)>> {
     let sql = "SELECT a.id, a.household_id FROM session_members m JOIN agents a ON a.id = m.agent_id
                WHERE m.session_id = $1 AND a.deleted_at IS NULL ORDER BY a.id";
@@ -233,15 +232,15 @@ async fn members_of(db: &mut dyn Db, session: i64) -> Tried<Vec<(i64, Option<i64
 async fn end_session(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) -> Tried<SessionEnded> {
     let (household, me) = (household::person(tx, caller).await?, caller.key.0);
     let seen = session(tx, id).await?;
-    let mut told: Vec<i64> = members_of(tx, seen.id).await?.into_iter().map(|(member, _)| member).collect();
-    told.push(me);
-    // A send holds its recipients' locks from before it looks at the session until it is committed.
-    tx.lock(&told).await?;
+    let mut agents: Vec<i64> = members_of(tx, seen.id).await?.into_iter().map(|(member, _)| member).collect();
+    agents.push(me);
+    // A send holds its recipients' locks from before it reads the session until it is committed.
+    tx.lock(&agents).await?;
     let members = members_of(tx, seen.id).await?;
     if members.iter().any(|(member, _)| !tx.holds(*member)) {
         return Err(Failed::changed());
     }
-    // A session of strangers looks like none.
+    // A session without members of the household looks like an unknown one.
     if members.iter().all(|(_, of)| *of != Some(household)) {
         return Err(refusals::no_household_session().into());
     }
@@ -265,15 +264,15 @@ async fn end_session(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) 
     tx.execute(sql, values![seen.id, now, caller.name.as_str()]).await?;
     tx.invalidate(Cached::Session(seen.id));
     for task in tasks::open_in(tx, id).await? {
-        // Both sides of a task are in its session, unless one has left the office; then the task has ended.
+        // Owner and assignee are in its session, unless one was deleted; then the task has ended.
         cancel_open(tx, caller, task, Some("the conversation was ended"), now).await?;
     }
     let act = Act::SessionEnded { session_id: id.into(), subject: seen.subject.clone() };
-    tell(tx, told, &caller.name, &act, now).await?;
+    log_act(tx, agents, &caller.name, &act, now).await?;
     Ok(ended((caller.name.clone(), now)))
 }
 
-/// A task that a member of the household gave or was given.
+/// Returns a task whose owner or assignee is in the household.
 async fn task_of(db: &mut dyn Db, household: i64, id: Uuid) -> Tried<TaskRow> {
     if let Some(task) = tasks::any(db, id).await? {
         let sides = (household_of(db, task.owner).await?, household_of(db, task.assignee).await?);
@@ -292,20 +291,20 @@ async fn cancel(tx: &mut dyn Tx, caller: &Agent, id: Uuid, note: Option<&str>, n
     if task.assignee != seen.assignee {
         return Err(Failed::changed());
     }
-    if decide_cancel(task.state()?, task.canceled_by.is_some())?.is_some() {
+    if decide_cancel(task.state, task.canceled_by.is_some())?.is_some() {
         cancel_open(tx, caller, task, note, now).await?;
     }
     Ok(task_of(tx, household, id).await?.task(me)?)
 }
 
-/// Ends an open task, and tells both sides and the person, whose mailboxes are locked.
+/// Cancels an open task, with an event to owner, assignee and person, whose mailboxes are locked.
 async fn cancel_open(tx: &mut dyn Tx, caller: &Agent, task: TaskRow, note: Option<&str>, now: Timestamp) -> Tried<()> {
-    let (id, told) = (task.id, vec![task.owner, task.assignee, caller.key.0]);
+    let (id, agents) = (task.id, vec![task.owner, task.assignee, caller.key.0]);
     let sql = "UPDATE tasks SET canceled_by = $2 WHERE id = $1";
     tx.execute(sql, values![task.row, caller.name.as_str()]).await?;
     tasks::end(tx, vec![task], &canceled_note(&caller.name, note), now).await?;
     let task = tasks::any(tx, id).await?.ok_or_else(|| refusals::no_task(&id.into()))?;
-    tell_of_task(tx, told, &caller.name, &task, |task| Act::TaskCanceled { task }, now).await
+    log_task_act(tx, agents, &caller.name, &task, |task| Act::TaskCanceled { task }, now).await
 }
 
 async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now: Timestamp) -> Tried<Task> {
@@ -321,54 +320,54 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     if household_of(tx, to.id).await? != Some(household) {
         return Err(refusals::no_household_member(&to.name).into());
     }
-    let (owner, from) = (row::name(&task.owner_name)?, row::name(&task.assignee_name)?);
+    let (owner, from) = (task.owner_name.clone(), task.assignee_name.clone());
     let deadline = task.deadline.filter(|deadline| now <= *deadline);
     let consent = consent(tx, task.owner, to.id).await?;
     let moves = decide_reassign(Reassignment {
-        state: task.state()?,
+        state: task.state,
         owner: &owner,
         from: &from,
         to: &to.name,
         moved: u32::try_from(task.reassigned).unwrap_or(u32::MAX),
         consent,
-        taking_on: tasks::taking_on(tx, &owner, (to.id, &to.name), deadline, now).await?,
+        taking_on: tasks::acceptance(tx, &owner, (to.id, &to.name), deadline, now).await?,
     })?;
     if !moves {
         return Ok(task.task(me)?);
     }
-    // To the agent that had it, the task has ended.
+    // For the previous assignee the task has ended.
     let note = reassigned_note(&caller.name, &to.name);
-    let update = TaskUpdate::new(task.task_ref(task.state()?.ended_by_office()), task.message, Some(&note), now);
+    let update = TaskUpdate::new(task.task_ref(task.state.ended_by_office()), task.message, Some(&note), now);
     let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
-    tasks::post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
-    // A household has one person, who is the caller.
-    let given_to = Addressee { agent: AgentKey(to.id), from_person: consent.marks_person(task.owner == me) };
-    let sent = give(tx, &task, &owner, given_to, deadline, now).await?;
+    tasks::send_update(tx, &task, side, route::fresh(&owner), update, None).await?;
+    // The caller is the one person of the household.
+    let addressee = Addressee { agent: AgentKey(to.id), from_person: consent.marks_person(task.owner == me) };
+    let sent = send_task(tx, &task, &owner, addressee, deadline, now).await?;
     let sql =
         "UPDATE tasks SET message_public_id = $2, session_public_id = $3, assignee_id = $4, state = $5, deadline = $6,
                                 overdue = FALSE, note = NULL, reassigned = reassigned + 1, updated_at = $7
                WHERE id = $1";
     let pending = TaskState::Pending.as_str();
     tx.execute(sql, values![task.row, sent.message, sent.session, to.id, pending, deadline, now]).await?;
-    let told = vec![task.owner, task.assignee, to.id, me];
+    let agents = vec![task.owner, task.assignee, to.id, me];
     let task = task_of(tx, household, id).await?;
     let act = |task| Act::TaskReassigned { task, from: from.clone() };
-    tell_of_task(tx, told, &caller.name, &task, act, now).await?;
+    log_task_act(tx, agents, &caller.name, &task, act, now).await?;
     Ok(task.task(me)?)
 }
 
-/// The message by which a task came to another agent.
-struct Given {
+/// The message that carries a reassigned task.
+struct SentTask {
     message: Uuid,
     session: Uuid,
 }
 
-/// What of the message that brought a task goes on with it.
+/// The columns of a task's message that are copied when it is reassigned.
 struct OriginalMessage {
     ttl: i64,
     trace: Option<String>,
-    priority: i64,
-    correlation_id: Option<String>,
+    priority: Priority,
+    correlation_id: Option<CorrelationId>,
     content: String,
     parts: Option<String>,
     metadata: Option<String>,
@@ -376,36 +375,34 @@ struct OriginalMessage {
 
 from_row!(OriginalMessage: ttl trace priority correlation_id content parts metadata);
 
-/// Sends an agent the message of a task as its owner's new mail. The mailboxes of both are locked.
-async fn give(
+/// Sends an agent the message of a task as new mail of its owner. The mailboxes of both are locked.
+async fn send_task(
     tx: &mut dyn Tx,
     task: &TaskRow,
     owner: &AgentName,
     to: Addressee,
     deadline: Option<Timestamp>,
     now: Timestamp,
-) -> Tried<Given> {
+) -> Tried<SentTask> {
     let subject = task.subject.as_deref().unwrap_or("Task");
     let (session, public_id, subject) = session_between(tx, task.owner, to.agent.0, subject, now).await?;
     let sql =
         "SELECT ttl, trace, priority, correlation_id, content, parts, metadata FROM messages WHERE public_id = $1";
-    // The message of a task that is open is never removed.
+    // The message of an open task is never removed.
     let original: OriginalMessage = tx.one(sql, values![task.message]).await?;
     let (id, at) = (fresh_uuid(now), tx.stamp(now));
-    let state = TaskState::Pending;
-    let task_ref = TaskRef { deadline, ..task.task_ref(state) };
-    let priority = row::priority(original.priority);
+    let task_ref = TaskRef { deadline, ..task.task_ref(TaskState::Pending) };
     let columns = Columns {
         id,
         sender: task.owner,
         payer: task.owner,
         at,
-        priority: row::rank(priority),
+        priority: row::rank(original.priority),
         ttl: u8::try_from(original.ttl).unwrap_or(0),
         kind: row::kind_text(&Kind::Task),
         trace: original.trace,
         reply_to: None,
-        correlation_id: original.correlation_id.as_deref(),
+        correlation_id: original.correlation_id.as_ref().map(|id| id.as_str()),
         task: Some(json(&task_ref)?),
         callback: task.callback.clone(),
         content: (&original.content).into(),
@@ -413,7 +410,7 @@ async fn give(
         metadata: original.metadata,
     };
     tx.check_quota(task.owner, columns.stored(1)).await.map_err(|failed| match failed {
-        // How much it has stored is between its owner and the office.
+        // The caller does not learn how much the owner stores.
         Failed::Error(error) if error.code() == Code::OverQuota => refusals::no_room_for_task(owner).into(),
         failed => failed,
     })?;
@@ -428,18 +425,19 @@ async fn give(
             message_id: id.into(),
             created_at: at,
             kind: Kind::Task,
-            priority,
+            priority: original.priority,
             parts,
             task: Some(task_ref),
             reply_to: None,
-            correlation_id: row::correlation(original.correlation_id.clone())?,
+            correlation_id: original.correlation_id.clone(),
         });
         tx.put_entry(LogEntry { agent: to.agent, entry: Entry { event, cursor: number.into() } });
     }
-    Ok(Given { message: id, session: public_id })
+    Ok(SentTask { message: id, session: public_id })
 }
 
-/// The open session of two agents and a subject, made where it is missing. Both mailboxes are locked, so nobody else makes it.
+/// Returns the open session of two agents and a subject, created where it is missing. Both mailboxes are locked, so nobody else
+/// creates it.
 async fn session_between(
     tx: &mut dyn Tx,
     owner: i64,

@@ -1,4 +1,4 @@
-//! Tasks: listing them, moving them, ending them. They are given by a send.
+//! Tasks: listing, moving and ending them. A send creates them.
 
 use amb_core::doc::ChainTask;
 use amb_core::mailbox::TaskFilter;
@@ -21,19 +21,19 @@ use crate::row;
 use crate::task_row::{TaskRow, TaskUpdate, task_uuid};
 use crate::types::{Agent, AgentKey, LogEntry, Written, to_micros};
 
-/// Overdue tasks marked in one transaction.
-const SOME: i64 = 200;
+/// Most overdue tasks marked in one transaction.
+const BATCH: i64 = 200;
 
-/// Tasks that were given by a send.
+/// Tasks.
 #[async_trait]
 pub trait TaskVerbs: Engine {
-    /// Tasks that the caller gave or was given, newest first, at most `limit`.
+    /// Returns tasks of which the caller is owner or assignee, newest first, at most `limit`.
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
         let asked = (caller.key.0, filter, limit);
         read(self, ReadLength::Long, asked, |db, (me, filter, limit)| list(db, *me, filter, *limit).boxed()).await
     }
 
-    /// One task that the caller gave or was given.
+    /// Returns a task of which the caller is owner or assignee.
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
         let me = caller.key.0;
         let found =
@@ -41,16 +41,16 @@ pub trait TaskVerbs: Engine {
         found.task(me)
     }
 
-    /// The tasks of which this one is a piece, the first giver's first, then itself, then its own pieces. Of those that do not
-    /// concern the caller, the id and the state.
+    /// Returns the ancestors of a task, the root first, then the task itself, then its subtasks. Of those that do not concern the
+    /// caller, only the id and the state.
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
         let asked = (caller.key.0, task_uuid(id)?);
         read(self, ReadLength::Long, asked, |db, (me, id)| chain(db, *me, *id).boxed()).await
     }
 
-    /// Moves a task that was given to the caller, and sends its owner a task update. States skipped on the way are passed
-    /// through. Taking one on is decided by the office first: where quota or deadline forbid it, the task is rejected, and
-    /// the answer says so. `not_connected` where the connection with its owner has ended.
+    /// Moves a task that is assigned to the caller, and sends its owner a task update. Skipped states are passed through. Where the
+    /// caller accepts it but its quota or the deadline forbid that, the office rejects the task, which is in the answer.
+    /// `not_connected` where the connection with its owner has ended.
     async fn set_task_state(
         &self,
         caller: &Agent,
@@ -67,7 +67,7 @@ pub trait TaskVerbs: Engine {
         .await
     }
 
-    /// Marks some of the open tasks whose deadline passed as overdue, and tells both sides. Returns how many; 0 when done.
+    /// Marks some of the open tasks whose deadline has passed as overdue, with an event to both sides. Returns how many; 0 when done.
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
         write(self, Changes::All, to_micros(now), |tx, now| sweep(tx, *now).boxed()).await
     }
@@ -75,7 +75,7 @@ pub trait TaskVerbs: Engine {
 
 impl<E: Engine> TaskVerbs for E {}
 
-/// Which tasks are open.
+/// Whether the task `t` is open.
 const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";
 
 from_row!(
@@ -83,7 +83,7 @@ from_row!(
     note callback canceled_by reassigned created_at updated_at undelivered
 );
 
-/// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
+/// Returns a statement for [`TaskRow`]s, with this rest.
 pub(super) fn select(rest: &str) -> String {
     format!(
         "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject, t.message_public_id,
@@ -95,24 +95,24 @@ pub(super) fn select(rest: &str) -> String {
     )
 }
 
-/// Whether the message of the task `t` was delivered to nobody: the office rejected it.
+/// Whether the message of the task `t` was delivered to nobody, because the office rejected it.
 pub(super) fn undelivered_task() -> String {
     format!("coalesce((SELECT {} FROM messages m WHERE m.public_id = t.message_public_id), FALSE)", undelivered("m"))
 }
 
-/// The task of this id, whomever it concerns.
+/// Returns the task of this id, for any agent.
 pub(super) async fn any(db: &mut dyn Db, id: Uuid) -> Tried<Option<TaskRow>> {
     let sql = select("WHERE t.public_id = $1");
     db.find(&sql, values![id]).await
 }
 
-/// The open tasks that were given in a session.
+/// Returns the open tasks of a session.
 pub(super) async fn open_in(db: &mut dyn Db, session: Uuid) -> Tried<Vec<TaskRow>> {
     let sql = select(&format!("WHERE t.session_public_id = $1 AND {OPEN} ORDER BY t.id"));
     db.rows(&sql, values![session]).await
 }
 
-/// The task of this id, if the agent gave it or was given it.
+/// Returns the task of this id, if it concerns the agent.
 async fn find(db: &mut dyn Db, agent: i64, id: Uuid) -> Tried<TaskRow> {
     let found = any(db, id).await?;
     found.filter(|task| task.concerns(agent)).ok_or_else(|| refusals::no_task(&id.into()).into())
@@ -121,13 +121,13 @@ async fn find(db: &mut dyn Db, agent: i64, id: Uuid) -> Tried<TaskRow> {
 async fn list(db: &mut dyn Db, me: i64, filter: &TaskFilter, limit: u32) -> Tried<Vec<Task>> {
     let wanted = format!("(CAST($2 AS text) IS NULL OR t.state = $2) AND (NOT $3 OR {OPEN})");
     let undelivered = undelivered_task();
-    let gave = format!("WHERE t.owner_id = $1 AND {wanted} ORDER BY t.id DESC LIMIT $4");
-    let given = format!(
+    let owned = format!("WHERE t.owner_id = $1 AND {wanted} ORDER BY t.id DESC LIMIT $4");
+    let assigned = format!(
         "WHERE t.assignee_id = $1 AND {wanted} AND NOT (t.state = 'rejected' AND {undelivered})
          ORDER BY t.id DESC LIMIT $4"
     );
     let mut rows: Vec<TaskRow> = Vec::new();
-    for (side, rest) in [(true, gave), (false, given)] {
+    for (side, rest) in [(true, owned), (false, assigned)] {
         if filter.owned.is_none_or(|owned| owned == side) {
             let sql = select(&rest);
             let state = filter.state.map(TaskState::as_str);
@@ -159,7 +159,7 @@ async fn chain(db: &mut dyn Db, me: i64, id: Uuid) -> Tried<Vec<ChainTask>> {
     Ok(rows.into_iter().map(|task| task.in_chain(me)).collect::<Result<_>>()?)
 }
 
-/// Moves a task, and tells its owner where it came to.
+/// Moves a task, and sends its owner an update.
 async fn set_state(
     tx: &mut dyn Tx,
     caller: &Agent,
@@ -180,15 +180,11 @@ async fn set_state(
     if !consent.is_given() {
         return Err(refusals::task_after_the_connection(&task.owner_name).into());
     }
-    let at = task.state()?;
-    let taking_on = match at.takes_on(next) {
-        true => {
-            let owner = row::name(&task.owner_name)?;
-            Some(taking_on(tx, &owner, (me, &caller.name), task.deadline, now).await?)
-        }
+    let acceptance = match task.state.takes_on(next) {
+        true => Some(acceptance(tx, &task.owner_name, (me, &caller.name), task.deadline, now).await?),
         false => None,
     };
-    let (state, reason) = decide_move(at, next, taking_on).map_err(crate::StoreError::from)?;
+    let (state, reason) = decide_move(task.state, next, acceptance).map_err(crate::StoreError::from)?;
     let note = reason.map(|reason| reason.to_string()).or(note);
     if state == at {
         // News of a task's progress counts like a message; only a move is never refused for want of room.
@@ -199,8 +195,8 @@ async fn set_state(
     Ok(find(tx, me, id).await?.task(me)?)
 }
 
-/// Whether the office lets an agent take a task on. Its mailbox is locked.
-pub(super) async fn taking_on(
+/// Decides whether an agent may accept a task. Its mailbox is locked.
+pub(super) async fn acceptance(
     db: &mut dyn Db,
     sender: &AgentName,
     (agent, assignee): (i64, &AgentName),
@@ -214,7 +210,7 @@ pub(super) async fn taking_on(
     Ok(decide_in_any_case(Asked { sender, assignee, card: &card, current_tasks, deadline }, now))
 }
 
-/// What decides about tasks of this agent.
+/// Returns the fields of an agent's card that decide about tasks.
 async fn card(db: &mut dyn Db, agent: i64) -> Tried<Card> {
     let sql = "SELECT allow_from, max_concurrent_tasks FROM agents WHERE id = $1";
     let (allow_from, most): (String, i64) = db.one(sql, values![agent]).await?;
@@ -225,7 +221,7 @@ async fn card(db: &mut dyn Db, agent: i64) -> Tried<Card> {
     })
 }
 
-/// Writes a task's new state, and sends the update to its owner, unless that agent is gone.
+/// Writes a task's new state, and sends the update to its owner, unless that agent was deleted.
 async fn move_task(
     tx: &mut dyn Tx,
     task: &TaskRow,
@@ -239,11 +235,11 @@ async fn move_task(
     tx.execute(sql, values![task.row, state.as_str(), note.as_deref(), now]).await?;
     let sql =
         "SELECT m.ttl, m.trace, f.name FROM messages m JOIN agents f ON f.id = m.sender_id WHERE m.public_id = $1";
-    let hop = match tx.find::<(i64, Option<String>, String)>(sql, values![task.message]).await? {
+    let hop = match tx.find::<(i64, Option<String>, AgentName)>(sql, values![task.message]).await? {
         Some((ttl, trace, from)) => {
             let trace = match row::parse(trace)? {
                 Some(trace) => trace,
-                None => vec![row::name(&from)?],
+                None => vec![from],
             };
             Hop { ttl: u8::try_from(ttl).unwrap_or(0), trace }
         }
@@ -252,18 +248,18 @@ async fn move_task(
     let update =
         TaskUpdate { from_person, ..TaskUpdate::new(task.task_ref(state), task.message, note.as_deref(), now) };
     let side = Side { from: task.assignee, from_name: by, to: task.owner };
-    post_update(tx, task, side, hop, update, task.callback.clone()).await
+    send_update(tx, task, side, hop, update, task.callback.clone()).await
 }
 
-/// Who tells whom of a task.
+/// Sender and recipient of a task update.
 pub(super) struct Side<'a> {
     pub(super) from: i64,
     pub(super) from_name: &'a AgentName,
     pub(super) to: i64,
 }
 
-/// Sends an update to one side of a task, unless that agent is gone.
-pub(super) async fn post_update(
+/// Sends an update to one side of a task, unless that agent was deleted.
+pub(super) async fn send_update(
     tx: &mut dyn Tx,
     task: &TaskRow,
     side: Side<'_>,
@@ -286,11 +282,11 @@ pub(super) async fn post_update(
     Ok(())
 }
 
-/// Marks open tasks past their deadline, and tells both sides.
+/// Marks open tasks past their deadline, with an event to both sides.
 async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
     let sql =
         select(&format!("WHERE t.overdue = FALSE AND {OPEN} AND t.deadline < $1 ORDER BY t.deadline, t.id LIMIT $2"));
-    let due: Vec<TaskRow> = tx.rows(&sql, values![now, SOME]).await?;
+    let due: Vec<TaskRow> = tx.rows(&sql, values![now, BATCH]).await?;
     let sides: Vec<i64> = due.iter().flat_map(|task| [task.owner, task.assignee]).collect();
     tx.lock(&sides).await?;
     let mut marked = 0;
@@ -301,7 +297,7 @@ async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
             continue;
         }
         marked += 1;
-        // As it is under the locks.
+        // Read again under the locks.
         let task = find(tx, task.owner, task.id).await?;
         for side in [task.owner, task.assignee] {
             tx.log_event(side, Event::TaskOverdue { task: task.clone().task(side)? }, now).await?;
@@ -310,7 +306,7 @@ async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
     Ok(marked)
 }
 
-/// The other sides of the open tasks that an agent was given or gave.
+/// Returns the other sides of an agent's open tasks.
 pub(super) async fn sides_of_open(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let sql = format!(
         "SELECT t.owner_id FROM tasks t WHERE t.assignee_id = $1 AND {OPEN}
@@ -319,13 +315,13 @@ pub(super) async fn sides_of_open(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>
     db.rows(&sql, values![agent]).await
 }
 
-/// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.
+/// Ends the open tasks of an agent that is deleted.
 pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
     let open = open_of(tx, caller.key.0).await?;
     end(tx, open, &refusals::left_the_office(&caller.name), now).await
 }
 
-/// The open tasks that an agent was given or gave.
+/// Returns the open tasks of which an agent is owner or assignee.
 async fn open_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<TaskRow>> {
     let mut open: Vec<TaskRow> = Vec::new();
     for side in ["assignee_id", "owner_id"] {
@@ -335,7 +331,7 @@ async fn open_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<TaskRow>> {
     Ok(open)
 }
 
-/// Ends the open tasks between an agent and those it may not write to any more. The mailboxes of all sides are locked.
+/// Ends the open tasks between an agent and those it may no longer write to. The mailboxes of all sides are locked.
 pub(super) async fn end_without_consent(tx: &mut dyn Tx, agent: i64, note: &str, now: Timestamp) -> Tried<()> {
     let mut ended = Vec::new();
     for task in open_of(tx, agent).await? {
@@ -356,15 +352,14 @@ pub(super) async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, now
     end(tx, open, &refusals::ended_the_connection(&caller.name), now).await
 }
 
-/// Ends tasks, and tells both sides.
+/// Ends tasks, with an update to both sides.
 pub(super) async fn end(tx: &mut dyn Tx, open: Vec<TaskRow>, note: &str, now: Timestamp) -> Tried<()> {
     for task in open {
-        let state = task.state()?.ended_by_office();
-        move_task(tx, &task, &row::name(&task.assignee_name)?, false, state, Some(note.to_owned()), now).await?;
-        let owner = row::name(&task.owner_name)?;
+        let state = task.state.ended_by_office();
+        move_task(tx, &task, &task.assignee_name, false, state, Some(note.to_owned()), now).await?;
         let update = TaskUpdate::new(task.task_ref(state), task.message, Some(note), now);
-        let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
-        post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
+        let side = Side { from: task.owner, from_name: &task.owner_name, to: task.assignee };
+        send_update(tx, &task, side, route::fresh(&task.owner_name), update, None).await?;
     }
     Ok(())
 }

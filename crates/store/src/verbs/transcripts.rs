@@ -1,5 +1,5 @@
-//! Transcripts: lines by many agents under one key. A key belongs to its owner: two agents may each have one of the same
-//! key. Without an owner the caller's own is meant; another's is named by its owner, who shares it.
+//! Transcripts: lines of many agents under one key. Each agent has its own keys: two agents may have transcripts of the same key.
+//! Without an owner the caller's own transcript is meant.
 
 use amb_core::doc::{Access, Appended, NumberedLine};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -10,18 +10,18 @@ use futures_util::FutureExt;
 use super::agents::agent_named;
 use super::connections::consent;
 use super::once::once;
-use crate::engine::{Changes, Db, Engine, Query, ReadLength, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Query, ReadLength, Tried, Tx, read, values, write_unlogged};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::Stored;
 use crate::types::{Agent, to_micros};
-use crate::{StoreError, refusals, row};
+use crate::{StoreError, refusals};
 
 /// Shared records of group chats.
 #[async_trait]
 pub trait TranscriptVerbs: Engine {
-    /// Adds a line, written by the caller. One with a message id that is there already changes nothing. The caller's own is
-    /// made with its first line.
+    /// Appends a line of the caller. A line with a known message id changes nothing. The caller's own transcript is created with its
+    /// first line.
     async fn transcript_append(
         &self,
         caller: &Agent,
@@ -32,13 +32,13 @@ pub trait TranscriptVerbs: Engine {
     ) -> Result<Appended> {
         refusals::check_text("message_id", line.message_id.as_deref())?;
         let asked = (caller.clone(), owner.cloned(), key.clone(), line, to_micros(now));
-        let appended = write(self, Changes::Logs, asked, |tx, (caller, owner, key, line, now)| {
+        write_unlogged(self, Changes::Logs, asked, |tx, (caller, owner, key, line, now)| {
             once!(tx, caller, *now, append(tx, caller, owner.as_ref(), key, line, *now))
-        });
-        Ok(appended.await?.answer)
+        })
+        .await
     }
 
-    /// The last lines, oldest first.
+    /// Returns the last lines, oldest first.
     async fn transcript_recent(
         &self,
         caller: &Agent,
@@ -55,7 +55,7 @@ pub trait TranscriptVerbs: Engine {
         Ok(lines)
     }
 
-    /// The lines after a place, oldest first.
+    /// Returns the lines after a number, oldest first.
     async fn transcript_after(
         &self,
         caller: &Agent,
@@ -71,8 +71,8 @@ pub trait TranscriptVerbs: Engine {
         .await
     }
 
-    /// Lets another agent, which the caller may write to, read or write a transcript of the caller's; `None` takes that back,
-    /// and so does the end of the connection.
+    /// Lets another agent, which the caller may write to, read or write a transcript of the caller; `None` revokes that, and so does the
+    /// end of the connection.
     async fn transcript_share(
         &self,
         caller: &Agent,
@@ -81,16 +81,16 @@ pub trait TranscriptVerbs: Engine {
         access: Option<Access>,
     ) -> Result<()> {
         let asked = (caller.clone(), key.clone(), with.clone(), access);
-        let shared = write(self, Changes::Logs, asked, |tx, (caller, key, with, access)| {
+        write_unlogged(self, Changes::Logs, asked, |tx, (caller, key, with, access)| {
             share(tx, caller, key, with, *access).boxed()
-        });
-        shared.await.map(|done| done.answer)
+        })
+        .await
     }
 }
 
 impl<E: Engine> TranscriptVerbs for E {}
 
-/// The transcript of this owner and key, and what the caller may do with it.
+/// Returns the transcript of this owner and key, and the caller's access to it.
 async fn find(
     db: &mut dyn Db,
     caller: &Agent,
@@ -140,8 +140,8 @@ async fn append(
             tx.execute(sql, values![key.as_str(), me, now]).await?;
         }
     } else {
-        // Whoever ends the connection, or takes the access back, holds the caller's lock: this line is written before that is
-        // answered, or finds that it may not be.
+        // Whoever ends the connection, or revokes the access, holds the caller's lock: this line is either written before that returns,
+        // or refused.
         tx.lock(&[me]).await?;
     }
     let id = match find(tx, caller, owner, key).await? {
@@ -149,28 +149,27 @@ async fn append(
         Some((_, Some(Access::Read))) => return Err(refusals::read_only_transcript(key).into()),
         _ => return Err(refusals::no_transcript(owner, key).into()),
     };
-    let number = |place: i64| u64::try_from(place).unwrap_or(0);
-    // The transcript's own row is its lock: places are given and duplicates found under it.
+    // The transcript's row is its lock: numbers are assigned and duplicates detected under it.
     let sql = format!("SELECT last_seq FROM transcripts WHERE id = $1{}", tx.dialect().for_update);
-    let (last,): (i64,) = tx.one(&sql, values![id]).await?;
+    let (last,): (u64,) = tx.one(&sql, values![id]).await?;
     let sql = "SELECT seq FROM transcript_lines WHERE transcript_id = $1 AND message_id = $2";
     if let Some(message_id) = &line.message_id
-        && let Some((known,)) = tx.find(sql, values![id, message_id]).await?
+        && let Some(number) = tx.find(sql, values![id, message_id]).await?
     {
-        return Ok(Appended { number: number(known), duplicate: true });
+        return Ok(Appended { number, duplicate: true });
     }
-    // The office knows who writes; what the line says of it is not kept.
+    // The office knows the author; the author in the line is not stored.
     let ts = line.ts.or_else(|| Some(now.as_millisecond() as f64));
     let text = json(&Line { ts, author: None, ..line.clone() })?;
-    let (place, stored) = (last + 1, Stored::message(1, text.len()));
+    let (number, stored) = (last + 1, Stored::message(1, text.len()));
     tx.check_quota(me, stored).await?;
     let message_id = line.message_id.as_deref();
     let sql = "INSERT INTO transcript_lines (transcript_id, seq, author_id, message_id, line, created_at)
                VALUES ($1, $2, $3, $4, $5, $6)";
-    tx.execute(sql, values![id, place, me, message_id, &text, now]).await?;
-    tx.execute("UPDATE transcripts SET last_seq = $2 WHERE id = $1", values![id, place]).await?;
+    tx.execute(sql, values![id, number, me, message_id, &text, now]).await?;
+    tx.execute("UPDATE transcripts SET last_seq = $2 WHERE id = $1", values![id, number]).await?;
     tx.charge(me, stored).await?;
-    Ok(Appended { number: number(place), duplicate: false })
+    Ok(Appended { number, duplicate: false })
 }
 
 async fn share(
@@ -183,7 +182,7 @@ async fn share(
     let me = caller.key.0;
     let (id, _) = find(tx, caller, None, key).await?.ok_or_else(|| refusals::no_transcript(None, key))?;
     let peer = agent_named(tx, with).await?.ok_or_else(|| refusals::no_agent(with))?.key.0;
-    // A revocation takes both locks too: it comes before, and is found, or after, and takes this back.
+    // A revocation takes both locks too: it is seen here, or it revokes this access.
     tx.lock(&[me, peer]).await?;
     match access {
         Some(access) => {
@@ -200,7 +199,7 @@ async fn share(
     Ok(())
 }
 
-/// Takes back what an agent and those it may not write to any more shared with each other.
+/// Ends the sharing between an agent and those it may no longer write to.
 pub(super) async fn unshare_without_consent(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     let sql = "SELECT t.owner_id FROM transcript_access x JOIN transcripts t ON t.id = x.transcript_id
                WHERE x.agent_id = $1
@@ -214,7 +213,7 @@ pub(super) async fn unshare_without_consent(tx: &mut dyn Tx, agent: i64) -> Trie
     Ok(())
 }
 
-/// Takes back what two agents shared with each other.
+/// Ends the sharing between two agents.
 pub(super) async fn unshare(tx: &mut dyn Tx, a: i64, b: i64) -> Tried<()> {
     let sql = "DELETE FROM transcript_access WHERE agent_id = $2
                AND transcript_id IN (SELECT id FROM transcripts WHERE owner_id = $1)";
@@ -224,7 +223,7 @@ pub(super) async fn unshare(tx: &mut dyn Tx, a: i64, b: i64) -> Tried<()> {
     Ok(())
 }
 
-/// The lines after a place, or the last ones from the newest on.
+/// Returns the lines after a number, or the last ones, newest first.
 async fn lines(
     db: &mut dyn Db,
     caller: &Agent,
@@ -239,7 +238,7 @@ async fn lines(
     lines_between(db, id, after.unwrap_or(0), None, after.is_none(), limit).await
 }
 
-/// The lines of a transcript between two places, as many as a page holds: from the first on, or from the last.
+/// Returns the lines of a transcript between two numbers, up to the size of a page.
 pub(super) async fn lines_between(
     db: &mut dyn Db,
     transcript: i64,
@@ -253,16 +252,14 @@ pub(super) async fn lines_between(
         "SELECT l.seq, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
          WHERE l.transcript_id = $1 AND l.seq > $2 AND l.seq < $3 ORDER BY l.seq {order} LIMIT $4"
     );
-    let number = |place: u64| i64::try_from(place).unwrap_or(i64::MAX);
-    let before = before.map_or(i64::MAX, number);
-    let values = values![transcript, number(after), before, i64::try_from(limit).unwrap_or(i64::MAX)];
-    let (found, _) = db.page(&sql, values, |(_, line, _): &(i64, String, String)| line.len()).await?;
+    let values = values![transcript, after, before.unwrap_or(u64::MAX), limit];
+    let (found, _) = db.page(&sql, values, |(_, line, _): &(u64, String, AgentName)| line.len()).await?;
     Ok(found.into_iter().map(numbered_line).collect::<Result<_>>()?)
 }
 
-/// A line with its place and the author that the office knows.
-fn numbered_line((place, line, author): (i64, String, String)) -> Result<NumberedLine> {
+/// Returns a line with its number and its author.
+fn numbered_line((number, line, author): (u64, String, AgentName)) -> Result<NumberedLine> {
     let mut line: Line = serde_json::from_str(&line).map_err(StoreError::internal)?;
-    line.author = Some(row::name(&author)?);
-    Ok(NumberedLine { number: u64::try_from(place).unwrap_or(0), line })
+    line.author = Some(author);
+    Ok(NumberedLine { number, line })
 }

@@ -1,48 +1,48 @@
-//! How waking an agent's clients stands. The processes that ring report it; the agent and its household's person see it.
+//! Reports of wake-ups. The processes that ring report them; the agent and its household's person see them.
 
 use std::collections::BTreeMap;
 
-use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::wake::{MAX_WAKE_SESSIONS, WAKE_REPORT_KEPT, WakeReason, WakeReport, WakeSession, WakeState, in_vain};
-use amb_core::{AgentName, Presence, Status, Timestamp};
+use amb_core::{AgentName, Status, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::HouseholdKey;
 use super::agents::agent_named;
+use super::directory::{LastSeen, presence};
 use super::household::{self, household_of};
-use crate::engine::{Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write_unlogged};
 use crate::error::Result;
 use crate::types::{Agent, to_micros};
 use crate::{StoreError, refusals};
 
-/// Wake-ups that one report adds to the office's figures at most: a report is an agent's own word.
-const MOST_COUNTED: u64 = 1_000;
+/// Most wake-ups that one report adds to the office's metrics: reports are not verified.
+const MAX_ADDED: u64 = 1_000;
 
-/// Wake-ups that a report tells of and the one before it did not.
+/// Wake-ups that a report adds to the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewWakeUps {
-    /// That a door took.
+    /// Wake-ups that a door accepted.
     pub rung: u64,
-    /// Of these, those that the client held.
+    /// Those of them that the client held back.
     pub held: u64,
-    /// That could not be made.
+    /// Wake-ups that failed.
     pub failed: u64,
 }
 
 /// Reports of wake-ups.
 #[async_trait]
 pub trait WakeVerbs: Engine {
-    /// Keeps how waking a client session of the caller's stands, in place of what was reported of that session before. Of more than
-    /// [`MAX_WAKE_SESSIONS`] the one that was reported longest ago goes. Reporting the same again counts nothing anew.
+    /// Stores the report of a client session of the caller, in place of the session's previous report. Beyond [`MAX_WAKE_SESSIONS`] the
+    /// session with the oldest report is deleted. The same report again adds no wake-ups.
     async fn report_wake(&self, caller: &Agent, report: WakeReport, now: Timestamp) -> Result<NewWakeUps> {
         let asked = (caller.key.0, report, to_micros(now));
-        let kept = write(self, Changes::Logs, asked, |tx, (agent, report, now)| keep(tx, *agent, report, *now).boxed());
-        kept.await.map(|done| done.answer)
+        write_unlogged(self, Changes::Logs, asked, |tx, (agent, report, now)| store(tx, *agent, report, *now).boxed())
+            .await
     }
 
-    /// The client sessions of an agent, the one that was reported last first: the caller's own, or those of an agent in the household
-    /// whose person the caller is. `forbidden` for everybody else.
+    /// Returns the client sessions of an agent, the last report first: the caller's own, or those of an agent in the household whose
+    /// person the caller is. `forbidden` for everybody else.
     async fn wake_sessions(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Vec<WakeSession>> {
         let asked = (caller.clone(), name.clone(), now);
         read(self, ReadLength::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
@@ -51,16 +51,14 @@ pub trait WakeVerbs: Engine {
 
 impl<E: Engine> WakeVerbs for E {}
 
-async fn keep(tx: &mut dyn Tx, agent: i64, report: &WakeReport, now: Timestamp) -> Tried<NewWakeUps> {
+async fn store(tx: &mut dyn Tx, agent: i64, report: &WakeReport, now: Timestamp) -> Tried<NewWakeUps> {
     let sql = format!(
         "SELECT state, since, rung, held, failed FROM wake_sessions WHERE agent_id = $1 AND session = $2{}",
         tx.dialect().for_update
     );
-    let before: Option<(String, Timestamp, i64, i64, i64)> = tx.find(&sql, values![agent, &report.session]).await?;
+    let before: Option<(String, Timestamp, u64, u64, u64)> = tx.find(&sql, values![agent, &report.session]).await?;
     let (state, reason) = (report.state.as_str(), report.reason.map(WakeReason::as_str));
     let since = before.as_ref().filter(|(before, ..)| before == state).map_or(now, |(_, since, ..)| *since);
-    let [rung, held, failed] =
-        [report.rung, report.held, report.failed].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
     tx.execute(
         "INSERT INTO wake_sessions (agent_id, session, client, door, state, reason, rung, held, failed, since, reported_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -74,9 +72,9 @@ async fn keep(tx: &mut dyn Tx, agent: i64, report: &WakeReport, now: Timestamp) 
             report.door.as_deref(),
             state,
             reason,
-            rung,
-            held,
-            failed,
+            report.rung,
+            report.held,
+            report.failed,
             since,
             now
         ],
@@ -90,15 +88,12 @@ async fn keep(tx: &mut dyn Tx, agent: i64, report: &WakeReport, now: Timestamp) 
     )
     .await?;
     let (_, _, rung_before, held_before, failed_before) = before.unwrap_or((String::new(), now, 0, 0, 0));
-    // A process that began anew counts from 0.
-    let added = |now: i64, before: i64| {
-        let added = if now >= before { now.saturating_sub(before) } else { now };
-        u64::try_from(added).unwrap_or(0).min(MOST_COUNTED)
-    };
+    // A process that was restarted counts from 0.
+    let added = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now).min(MAX_ADDED);
     Ok(NewWakeUps {
-        rung: added(rung, rung_before),
-        held: added(held, held_before),
-        failed: added(failed, failed_before),
+        rung: added(report.rung, rung_before),
+        held: added(report.held, held_before),
+        failed: added(report.failed, failed_before),
     })
 }
 
@@ -106,57 +101,52 @@ fn oldest_kept(now: Timestamp) -> Timestamp {
     now.saturating_sub(WAKE_REPORT_KEPT).unwrap_or(now)
 }
 
-/// Forgets what was reported of an agent that leaves the office.
-pub(super) async fn forget(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
+/// Deletes the reports of an agent that is deleted.
+pub(super) async fn delete_reports(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     tx.execute("DELETE FROM wake_sessions WHERE agent_id = $1", values![agent]).await.map(drop)
 }
 
-/// The columns of [`KeptReport`], of `w`.
+/// The columns of [`StoredReport`], of `w`.
 const SESSION: &str =
     "w.session, w.client, w.door, w.state, w.reason, w.rung, w.held, w.failed, w.since, w.reported_at";
 
-struct KeptReport {
+struct StoredReport {
     report: WakeReport,
     since: Timestamp,
     reported_at: Timestamp,
 }
 
-impl FromRow for KeptReport {
+impl FromRow for StoredReport {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let (session, client, door) = (row.take()?, row.take()?, row.take()?);
         let (state, reason): (String, Option<String>) = (row.take()?, row.take()?);
         let state = WakeState::parse(&state).ok_or_else(|| StoreError::internal(format!("no such state: {state}")))?;
         let reason = reason.as_deref().and_then(WakeReason::parse);
-        let (rung, held, failed) = (count(row.take()?), count(row.take()?), count(row.take()?));
+        let (rung, held, failed) = (row.take()?, row.take()?, row.take()?);
         let report = WakeReport { session, client, door, state, reason, rung, held, failed };
         Ok(Self { report, since: row.take()?, reported_at: row.take()? })
     }
 }
 
-impl KeptReport {
+impl StoredReport {
     fn session(self, presence: Status, now: Timestamp) -> WakeSession {
         let Self { report, since, reported_at } = self;
         WakeSession { report, since, reported_at, stale: WakeSession::is_stale(reported_at, presence, now) }
     }
 }
 
-/// The sessions of an agent with this presence, the one that was reported last first.
+/// Returns the sessions of an agent with this presence, the last report first.
 pub(super) async fn sessions(db: &mut dyn Db, agent: i64, presence: Status, now: Timestamp) -> Tried<Vec<WakeSession>> {
     let sql = format!(
         "SELECT {SESSION} FROM wake_sessions w WHERE w.agent_id = $1 AND w.reported_at > $2
          ORDER BY w.reported_at DESC, w.session"
     );
-    let found: Vec<KeptReport> = db.rows(&sql, values![agent, oldest_kept(now)]).await?;
-    Ok(found.into_iter().map(|kept| kept.session(presence, now)).collect())
+    let found: Vec<StoredReport> = db.rows(&sql, values![agent, oldest_kept(now)]).await?;
+    Ok(found.into_iter().map(|report| report.session(presence, now)).collect())
 }
 
-/// When an agent was last seen, and whether it has not said goodbye.
-type LastSeen = (Option<Timestamp>, Option<bool>);
-
-fn status((last_seen, here): LastSeen, now: Timestamp) -> Status {
-    let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
-    Presence::at(now, claimed, last_seen, Vec::new(), HEARTBEAT_TIMEOUT).status
+fn status(seen: LastSeen, now: Timestamp) -> Status {
+    presence(seen, Vec::new(), now).status
 }
 
 async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<Vec<WakeSession>> {
@@ -176,7 +166,7 @@ async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timesta
     sessions(db, agent.key.0, status(seen, now), now).await
 }
 
-/// Agents of a household with unread mail that nothing wakes, by name. Whom the person paused is not to be woken.
+/// Returns the agents of a household with unread mail that nothing wakes, by name. Paused agents are not woken.
 pub(super) async fn unwoken(
     db: &mut dyn Db,
     household: HouseholdKey,
@@ -189,10 +179,10 @@ pub(super) async fn unwoken(
          AND EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = a.id AND b.unread > 0)",
         db.dialect().then_join
     );
-    let found: Vec<(AgentName, LastSeen, KeptReport)> = db.rows(&sql, values![household.0, oldest_kept(now)]).await?;
+    let found: Vec<(AgentName, LastSeen, StoredReport)> = db.rows(&sql, values![household.0, oldest_kept(now)]).await?;
     let mut agents: BTreeMap<AgentName, Vec<WakeSession>> = BTreeMap::new();
-    for (name, seen, kept) in found {
-        agents.entry(name).or_default().push(kept.session(status(seen, now), now));
+    for (name, seen, report) in found {
+        agents.entry(name).or_default().push(report.session(status(seen, now), now));
     }
     let unwoken = agents.into_iter().filter_map(|(name, sessions)| Some((name, in_vain(&sessions)?.clone())));
     Ok(unwoken.collect())

@@ -1,10 +1,8 @@
-//! The agents of a household, and what needs its person.
+//! The agents of a household, and what needs its person's attention.
 
 use std::time::Duration;
 
-use amb_core::limits::HEARTBEAT_TIMEOUT;
-use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
-use uuid::Uuid;
+use amb_core::{AgentName, Card, TaskId, Timestamp};
 
 use super::types::{HouseholdKey, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, WaitingRequest};
 use super::work;
@@ -12,17 +10,17 @@ use crate::engine::{Db, Query, Tried, from_row, values};
 use crate::refusals;
 use crate::types::{Agent, AgentKey};
 use crate::verbs::agents::agent_named;
-use crate::verbs::directory::stored_by;
+use crate::verbs::directory::{LastSeen, presence, stored_by};
 use crate::verbs::wake;
 
-/// Unread mail is a person's business after this long.
+/// Mail that is unread for this long needs a person.
 const UNREAD_FOR_LONG: Duration = Duration::from_secs(60 * 60);
-/// Tasks that ended badly are a person's business for this long.
+/// Rejected and failed tasks need a person for this long.
 const ENDED_LATELY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Of each kind, what needs a person is listed up to this many.
+/// Most items of each kind in [`Needs`].
 pub(super) const MAX_NEEDS: i64 = 20;
-/// Unread messages of the office that are counted.
-const MAX_UNREAD: i64 = 100_000;
+/// Most unread messages and agents of the office that are counted.
+const MAX_COUNT: i64 = 100_000;
 
 /// The columns of [`MemberRow`] and [`OwnersColumns`].
 const MEMBERS: &str =
@@ -41,22 +39,20 @@ struct MemberRow {
     name: AgentName,
     card: Card,
     created_at: Timestamp,
-    last_seen: Option<Timestamp>,
-    here: Option<bool>,
+    seen: LastSeen,
     person: bool,
-    unread: i64,
-    task: Option<Uuid>,
+    unread: u64,
+    task: Option<TaskId>,
     task_subject: Option<String>,
     paused_by: Option<AgentName>,
 }
 
-from_row!(MemberRow: key name card created_at last_seen here person unread task task_subject paused_by);
+from_row!(MemberRow: key name card created_at seen person unread task task_subject paused_by);
 
 impl MemberRow {
     fn member(self, now: Timestamp) -> Member {
-        let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
-        let current = self.task.map(TaskId::from);
-        let presence = Presence::at(now, claimed, self.last_seen, current.iter().cloned().collect(), HEARTBEAT_TIMEOUT);
+        let current = self.task;
+        let presence = presence(self.seen, current.iter().cloned().collect(), now);
         Member {
             key: AgentKey(self.key),
             name: self.name,
@@ -64,7 +60,7 @@ impl MemberRow {
             presence,
             registered_at: self.created_at,
             person: self.person,
-            unread: u64::try_from(self.unread).unwrap_or(0),
+            unread: self.unread,
             paused_by: self.paused_by,
             working_on: current.map(|id| (id, self.task_subject.unwrap_or_else(|| "a task".to_owned()))),
         }
@@ -77,7 +73,7 @@ pub(super) async fn members(db: &mut dyn Db, household: HouseholdKey, now: Times
     Ok(rows.into_iter().map(|row| row.member(now)).collect())
 }
 
-/// What only the owner of an agent sees: the prefix of its key, until when the one before works, whether strangers find it.
+/// The key prefix of an agent, until when its previous key is valid, and whether it is discoverable.
 type OwnersColumns = (String, Option<Timestamp>, bool);
 
 pub(super) async fn member(
@@ -129,7 +125,7 @@ async fn requests(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> T
     db.rows(&sql, values![household.0, now, MAX_NEEDS]).await
 }
 
-/// Agents with mail from before this moment that they have not read. Of each priority the first in the log is the oldest.
+/// Returns agents with unread mail from before this time. The oldest of each priority is the first in the log.
 async fn unread_since(
     db: &mut dyn Db,
     household: HouseholdKey,
@@ -147,7 +143,7 @@ async fn unread_since(
 
 pub(super) async fn size(db: &mut dyn Db) -> Tried<OfficeSize> {
     let sql = db.dialect().office_size;
-    let (database_bytes, unread, agents): (i64, i64, i64) = db.one(sql, values![MAX_UNREAD]).await?;
-    let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    Ok(OfficeSize { database_bytes: count(database_bytes), unread: count(unread), agents: count(agents) })
+    db.one(sql, values![MAX_COUNT]).await
 }
+
+from_row!(OfficeSize: database_bytes unread agents);

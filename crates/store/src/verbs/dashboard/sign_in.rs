@@ -1,4 +1,4 @@
-//! Who is signed in, and as what.
+//! Sign-in links, browser sessions, and operators.
 
 use amb_core::{AgentName, Timestamp};
 
@@ -9,10 +9,10 @@ use crate::types::{Agent, AgentKey, KeyHash, to_micros};
 use crate::verbs::agents::agent_named;
 use crate::{StoreError, refusals};
 
-/// Links and browsers that are remembered for one person.
+/// A table of links or browsers.
 struct SignInTable {
     name: &'static str,
-    /// So many at most; the one that ends first goes.
+    /// Most rows of one person; beyond this the one that ends first is deleted.
     most: u32,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn browser(db: &mut dyn Db, hash: KeyHash, now: Timestamp) -> T
     Ok(found.map(browser).transpose()?)
 }
 
-/// The hash of a key that is kept as hex.
+/// Parses a key hash, which is stored as hex.
 fn key_hash(hex: &str) -> Result<KeyHash> {
     let mut bytes = [0; 32];
     hex::decode_to_slice(hex, &mut bytes).map_err(StoreError::internal)?;

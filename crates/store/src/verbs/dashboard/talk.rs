@@ -1,4 +1,4 @@
-//! What is said in a household, and with others.
+//! Messages and conversations of a household.
 
 use amb_core::doc::MessageWithReceipts;
 use amb_core::{AgentName, Timestamp};
@@ -6,22 +6,20 @@ use uuid::Uuid;
 
 use super::types::{Conversation, ConversationLine, ConversationQuery, HouseholdKey, MAX_COUNTED, SaidLine};
 use super::work;
-use crate::engine::{Db, FromRow, Query, Row, Tried, Value, Wanted, values};
-use crate::error::Result;
+use crate::engine::{Db, Query, Tried, Value, Wanted, from_row, values};
 use crate::outgoing::{no_message, no_session};
-use crate::row;
 use crate::types::fold_subject;
 use crate::verbs::agents::agent_named;
 use crate::verbs::messages::{FoundMessage, select, undelivered};
 use crate::verbs::search::{THE_END, terms};
 
-/// Hits of a search that are looked through for those of the household.
+/// Hits of a search that are filtered for those of the household.
 const MAX_HITS: i64 = 400;
-/// Members of a conversation that are named.
+/// Most members of a conversation that are named.
 const MAX_NAMED: i64 = 100;
 
-/// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. The rejection that the office wrote
-/// in an agent's name, of a task that went to nobody, is for the sender of that task alone.
+/// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. Where the office rejected a task, it wrote an
+/// update in the assignee's name, which only the sender of the task sees.
 fn seen() -> String {
     format!(
         "((SELECT 1 FROM deliveries d JOIN agents h ON h.id = d.agent_id
@@ -33,37 +31,24 @@ fn seen() -> String {
     )
 }
 
-/// Of each session of the list `$2` the newest messages that the household `$1` sees, so many at most.
+/// Returns the FROM items for the newest messages of each session of the list `$2` that the household `$1` sees.
 fn newest_of_each(db: &dyn Db, limit: &str) -> String {
     let dialect = db.dialect();
     format!("{} {} {}", dialect.listed_sessions, dialect.then_join, (dialect.newest)(&seen(), limit))
 }
 
-/// The columns of [`SaidLine`] but for the last: [`GIST`], or more of the text.
-const SAID: &str = "m.public_id, s.public_id, s.subject, f.name, coalesce(g.name, t.name), m.created_at, m.kind";
+/// The columns of [`SaidLine`] without the last, which is [`GIST`] or more of the text.
+const SAID: &str = "m.public_id, s.public_id, s.subject, f.name, coalesce(g.name, t.name, ''), m.created_at, m.kind";
 const GIST: &str = "substr(m.content, 1, 200)";
-/// What of a text an operator is shown.
+/// The part of a text that an operator sees.
 const OFFICE_TEXT: &str = "substr(m.content, 1, 1000)";
 
 const SAID_JOINS: &str = "JOIN agents f ON f.id = m.sender_id LEFT JOIN groups g ON g.id = s.group_id
                           LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id";
 
-impl FromRow for SaidLine {
-    fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        Ok(Self {
-            id: row.take::<Uuid>()?.into(),
-            session: row.take::<Uuid>()?.into(),
-            subject: row.take()?,
-            from: row.take()?,
-            to: row.take::<Option<String>>()?.unwrap_or_default(),
-            at: row.take()?,
-            kind: row::kind(row.take::<Option<String>>()?.as_deref())?,
-            gist: row.take()?,
-        })
-    }
-}
+from_row!(SaidLine: id session subject from to at kind gist);
 
-/// The sessions of the household whose newest messages came last, newest first.
+/// Returns the sessions of the household, the one with the newest message first.
 async fn recent(db: &mut dyn Db, household: HouseholdKey, query: &ConversationQuery) -> Tried<Vec<i64>> {
     let dialect = db.dialect();
     let (join, newest) = (dialect.then_join, dialect.newest_of_session);
@@ -73,7 +58,7 @@ async fn recent(db: &mut dyn Db, household: HouseholdKey, query: &ConversationQu
         values.push(value);
         values.len()
     };
-    // One agent's own sessions are few; a household's are those of all its agents. A stranger's are those with the household.
+    // Sessions of one agent with the household, or those of all agents of the household.
     let whose = match &query.agent {
         Some(name) => {
             let Some(agent) = agent_named(db, name).await? else { return Ok(Vec::new()) };
@@ -139,15 +124,15 @@ pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u3
 }
 
 pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<SaidLine>> {
-    // The newest messages are in the sessions whose newest messages are the newest: of each as many as are wanted at most.
+    // The newest messages are in the sessions with the newest messages: `limit` sessions with up to `limit` messages each.
     let sessions = recent(db, household, &ConversationQuery { limit, ..ConversationQuery::default() }).await?;
     let sql =
         format!("SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY m.id DESC LIMIT $3", newest_of_each(db, "$3"));
     db.rows(&sql, values![household.0, &sessions, limit]).await
 }
 
-/// Who began a conversation, the other, its group, how many messages it has, how many are unread, and who ended it.
-type ConversationFacts = (AgentName, Option<AgentName>, Option<String>, i64, i64, Option<AgentName>);
+/// Initiator, other agent, group, number of messages, number of unread messages, and the person who ended it.
+type ConversationFacts = (AgentName, Option<AgentName>, Option<String>, u64, u64, Option<AgentName>);
 
 pub(super) async fn conversations(
     db: &mut dyn Db,
@@ -171,8 +156,8 @@ pub(super) async fn conversations(
             subject: last.subject.clone(),
             between: std::iter::once(initiator).chain(other).collect(),
             group,
-            messages: u64::try_from(messages).unwrap_or(0),
-            unread: u64::try_from(unread).unwrap_or(0),
+            messages,
+            unread,
             ended_by,
             last,
         }
@@ -220,7 +205,7 @@ pub(super) async fn conversation(
     let sql = select(&format!("WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4", seen()));
     let values = values![household.0, id, end, i64::from(limit) + 1];
     let (mut found, cut) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
-    // One in which all was delivered to nobody is the other's alone, its subject too.
+    // Where the household sees no message of a session, it does not see the session either.
     if found.is_empty() && before.is_none() {
         return Err(no_session().into());
     }
@@ -249,9 +234,9 @@ async fn members(db: &mut dyn Db, session: i64) -> Tried<Vec<AgentName>> {
     db.rows(sql, values![session, MAX_NAMED]).await
 }
 
-/// A message as its sender sees it, with all its receipts.
+/// Returns a message as its sender sees it, with all its receipts.
 async fn as_sent(db: &mut dyn Db, found: FoundMessage) -> Tried<MessageWithReceipts> {
-    let sender = row::name(&found.row.from)?;
+    let sender = found.row.from.clone();
     found.with_receipts(db, &sender, None).await
 }
 

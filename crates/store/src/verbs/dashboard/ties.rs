@@ -5,24 +5,20 @@ use amb_core::doc::{Group, NumberedLine};
 use amb_core::transcript::TranscriptKey;
 
 use super::types::{HouseholdConnection, HouseholdKey, TranscriptLine};
-use crate::engine::{Db, FromRow, Query, Row, Tried, values};
-use crate::error::Result;
-use crate::verbs::connections::ConnectionRow;
+use crate::engine::{Db, Query, Tried, from_row, values};
+use crate::refusals;
 use crate::verbs::{groups, transcripts};
-use crate::{StoreError, refusals, row};
 
-/// Groups of a household that are shown.
+/// Most groups shown.
 const GROUPS: i64 = 100;
 
-impl FromRow for HouseholdConnection {
-    fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        let agent = row::name(&row.take::<String>()?)?;
-        let ConnectionRow(connection) = ConnectionRow::from_row(row)?;
-        Ok(Self { agent, connection })
-    }
-}
+from_row!(HouseholdConnection: agent connection);
 
-pub(super) async fn links(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<HouseholdConnection>> {
+pub(super) async fn connections(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    limit: u32,
+) -> Tried<Vec<HouseholdConnection>> {
     let join = db.dialect().then_join;
     let sql = format!(
         "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message, c.created_at, c.updated_at
@@ -47,16 +43,7 @@ pub(super) async fn groups(db: &mut dyn Db, household: HouseholdKey) -> Tried<Ve
     groups::load_all(db, ids).await
 }
 
-impl FromRow for TranscriptLine {
-    fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        Ok(Self {
-            owner: row::name(&row.take::<String>()?)?,
-            key: row.take::<String>()?.parse().map_err(StoreError::internal)?,
-            created_at: row.take()?,
-            lines: u64::try_from(row.take::<i64>()?).unwrap_or(0),
-        })
-    }
-}
+from_row!(TranscriptLine: owner key created_at lines);
 
 pub(super) async fn transcripts(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<TranscriptLine>> {
     let join = db.dialect().then_join;

@@ -1,4 +1,4 @@
-//! What the pages for people show.
+//! Types of the dashboard.
 
 use amb_core::doc::{Connection, MessageWithReceipts};
 use amb_core::transcript::TranscriptKey;
@@ -7,153 +7,153 @@ use amb_core::{AgentName, Card, Kind, MessageId, Presence, SessionId, Task, Task
 
 use crate::types::{Agent, AgentKey, KeyHash};
 
-/// Members of a household that are listed at most.
+/// Most members of a household that are listed.
 pub const MAX_MEMBERS: usize = 1_000;
-/// Messages of a conversation that are counted at most.
+/// Most messages of a conversation that are counted.
 pub const MAX_COUNTED: u32 = 1_000;
 
-/// A household within one store, as [`AgentKey`] is an agent.
+/// The key of a household within one store, as [`AgentKey`] is for an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HouseholdKey(pub(crate) i64);
 
-/// Who looks.
+/// The signed-in viewer.
 #[derive(Debug, Clone)]
 pub struct Viewer {
     /// The person, or the operator.
     pub agent: Agent,
-    /// The household whose person this is.
+    /// The household whose person this is, if any.
     pub household: Option<HouseholdKey>,
-    /// Whether that is the first household of the office, whose owner is who set it up.
+    /// Whether that is the first household of the office, whose owner set the office up.
     pub first_household: bool,
-    /// Whether this agent sees the office's health.
+    /// Whether this is an operator, who sees the office's health.
     pub operator: bool,
 }
 
-/// A sign-in that is about to begin: a link, or the browser that used it.
+/// A new sign-in link, or a new browser session.
 #[derive(Debug, Clone, Copy)]
 pub struct SignIn {
     /// The hash of its secret.
     pub hash: KeyHash,
-    /// When it is over.
+    /// When it expires.
     pub until: Timestamp,
 }
 
-/// A browser that is signed in.
+/// A signed-in browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Browser {
-    /// Whose.
+    /// Who is signed in.
     pub agent: AgentKey,
-    /// The key that the link was made with; when that ends, so does this.
+    /// The key that the link was made with. The session ends with it.
     pub key: KeyHash,
-    /// When it is over.
+    /// When it expires.
     pub until: Timestamp,
 }
 
 /// An agent of a household.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Its number here.
+    /// Its key in this store.
     pub key: AgentKey,
     /// Its name.
     pub name: AgentName,
     /// What it says about itself.
     pub card: Card,
-    /// Whether it is there.
+    /// Its presence.
     pub presence: Presence,
     /// When it was registered.
     pub registered_at: Timestamp,
     /// Whether it is the person.
     pub person: bool,
-    /// Messages that it has not read.
+    /// The number of its unread messages.
     pub unread: u64,
-    /// What it works on.
+    /// The task it works on, and its subject.
     pub working_on: Option<(TaskId, String)>,
-    /// The person who paused it.
+    /// The person who paused it, if it is paused.
     pub paused_by: Option<AgentName>,
 }
 
-/// What waits for a decision or has gone wrong.
+/// What needs a person's attention.
 #[derive(Debug, Clone, Default)]
 pub struct Needs {
-    /// Requests for connections that wait for an agent of the household, oldest first.
+    /// Pending connection requests to agents of the household, oldest first.
     pub requests: Vec<WaitingRequest>,
-    /// Open tasks past their deadline, and tasks that were rejected or failed lately.
+    /// Open tasks past their deadline, and tasks that were rejected or failed recently.
     pub tasks: Vec<Task>,
-    /// Agents whose mail has been unread for long, since when, longest first.
+    /// Agents with mail that is unread for long, since when, longest first.
     pub unread: Vec<(AgentName, Timestamp)>,
-    /// Agents with unread mail whose clients were rung in vain, by name.
+    /// Agents with unread mail whose clients do not wake up, by name.
     pub unwoken: Vec<(AgentName, WakeSession)>,
 }
 
-/// A request for a connection with an agent of the household.
+/// A pending connection request to an agent of the household.
 #[derive(Debug, Clone)]
 pub struct WaitingRequest {
-    /// Who is asked.
+    /// The agent of the household.
     pub agent: AgentName,
-    /// Who asks.
+    /// The requester.
     pub from: AgentName,
-    /// What is said with it.
+    /// The message of the request.
     pub intro: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// Something that was said, in one line.
+/// A message in one line.
 #[derive(Debug, Clone)]
 pub struct SaidLine {
-    /// Which message.
+    /// The message.
     pub id: MessageId,
     /// Its conversation.
     pub session: SessionId,
-    /// What that is about.
+    /// The subject of the conversation.
     pub subject: String,
-    /// Who said it.
+    /// The sender.
     pub from: AgentName,
-    /// To whom; the group's name in a group.
+    /// The recipient, or the group.
     pub to: String,
-    /// When.
+    /// When it was sent.
     pub at: Timestamp,
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
-    /// The first of its text.
+    /// The beginning of its text.
     pub gist: String,
 }
 
-/// Which conversations to list, the one with the newest message first.
+/// A filter of conversations.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationQuery {
     /// Only of this agent.
     pub agent: Option<AgentName>,
     /// Only between `agent` and this one.
     pub with: Option<AgentName>,
-    /// Only those with something that an agent of the household has not read.
+    /// Only those with mail that an agent of the household has not read.
     pub unread: bool,
-    /// Only those whose subject contains this, whatever the case of its letters.
+    /// Only those whose subject contains this, in any case.
     pub subject: Option<String>,
-    /// Only those whose newest message is older than this one: the last of the page before.
+    /// Only those whose newest message is older than this one: the last of the previous page.
     pub before: Option<MessageId>,
     /// At most this many.
     pub limit: u32,
 }
 
-/// A conversation, in one line.
+/// A conversation in one line.
 #[derive(Debug, Clone)]
 pub struct ConversationLine {
-    /// Which one.
+    /// Its id.
     pub id: SessionId,
-    /// What it is about.
+    /// Its subject.
     pub subject: String,
-    /// Who began it, and the other; of a group its owner alone.
+    /// Its initiator and the other agent; only the initiator in a group.
     pub between: Vec<AgentName>,
-    /// The group.
+    /// The group, if it is one of a group.
     pub group: Option<String>,
-    /// How many messages it has; [`MAX_COUNTED`] says that many or more.
+    /// The number of messages, up to [`MAX_COUNTED`].
     pub messages: u64,
-    /// How many of them an agent of the household has not read.
+    /// The number of messages that agents of the household have not read.
     pub unread: u64,
-    /// The person who ended it.
+    /// The person who ended it, if it has ended.
     pub ended_by: Option<AgentName>,
     /// The newest message.
     pub last: SaidLine,
@@ -162,21 +162,21 @@ pub struct ConversationLine {
 /// A page of a conversation.
 #[derive(Debug, Clone)]
 pub struct Conversation {
-    /// Which one.
+    /// Its id.
     pub id: SessionId,
-    /// What it is about.
+    /// Its subject.
     pub subject: String,
-    /// Who is in it, who began it first.
+    /// Its members, the initiator first.
     pub members: Vec<AgentName>,
-    /// The group.
+    /// The group, if it is one of a group.
     pub group: Option<String>,
     /// Its messages, oldest first.
     pub messages: Vec<MessageWithReceipts>,
     /// Whether there are older ones.
     pub older: bool,
-    /// Tasks that were given in it, newest first.
+    /// Its tasks, newest first.
     pub tasks: Vec<Task>,
-    /// The person who ended it.
+    /// The person who ended it, if it has ended.
     pub ended_by: Option<AgentName>,
 }
 
@@ -185,9 +185,9 @@ pub struct Conversation {
 pub struct Lane {
     /// The state.
     pub state: TaskState,
-    /// How many there are.
+    /// The number of tasks in this state.
     pub count: u64,
-    /// The ones that changed last, newest first.
+    /// Those that changed last, newest first.
     pub tasks: Vec<Task>,
 }
 
@@ -196,47 +196,47 @@ pub struct Lane {
 pub struct HouseholdConnection {
     /// The agent of the household.
     pub agent: AgentName,
-    /// What it is connected with, and how.
+    /// Its connection.
     pub connection: Connection,
 }
 
 /// A transcript that an agent of the household owns or may read.
 #[derive(Debug, Clone)]
 pub struct TranscriptLine {
-    /// Whose it is.
+    /// Its owner.
     pub owner: AgentName,
     /// Its key.
     pub key: TranscriptKey,
-    /// How many lines it has.
+    /// The number of lines.
     pub lines: u64,
-    /// When it was begun.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
-/// What only the owner of an agent sees of it.
+/// What only the owner of an agent sees.
 #[derive(Debug, Clone)]
 pub struct MemberDetails {
     /// The agent.
     pub member: Member,
     /// The first characters of its key.
     pub key_prefix: String,
-    /// Until when the key before this one works.
+    /// Until when its previous key is valid.
     pub previous_key_until: Option<Timestamp>,
-    /// Whether strangers find it.
+    /// Whether it is discoverable.
     pub discoverable: bool,
-    /// What it has stored.
+    /// How much it stores.
     pub usage: Usage,
-    /// How waking its clients stands, the session that was reported last first.
+    /// The wake-ups of its client sessions, the last report first.
     pub wake: Vec<WakeSession>,
 }
 
-/// How large the office is.
+/// The size of the office.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OfficeSize {
     /// Bytes of the database.
     pub database_bytes: u64,
-    /// Messages that nobody has read; counted up to a bound.
+    /// Unread messages, counted up to a bound.
     pub unread: u64,
-    /// Agents.
+    /// Agents, counted up to a bound.
     pub agents: u64,
 }

@@ -11,7 +11,7 @@ use crate::refusals;
 use crate::task_row::TaskRow;
 use crate::verbs::tasks::{select, undelivered_task};
 
-/// The states of the board, in the order of its lanes.
+/// The states of the board, in order.
 const LANES: [TaskState; 6] = [
     TaskState::Pending,
     TaskState::Accepted,
@@ -21,32 +21,32 @@ const LANES: [TaskState; 6] = [
     TaskState::Failed,
 ];
 
-/// Whether the task `t`, given to an agent of the household, came to it.
-fn came() -> String {
+/// Whether the task `t` was delivered to its assignee.
+fn delivered() -> String {
     format!("NOT (t.state = 'rejected' AND {})", undelivered_task())
 }
 
 /// Whether the household `$1` sees the task `t`.
 fn seen() -> String {
-    format!("(o.household_id = $1 OR (a.household_id = $1 AND {}))", came())
+    format!("(o.household_id = $1 OR (a.household_id = $1 AND {}))", delivered())
 }
 
-/// The tasks that the rest of a statement finds, as nobody's own: without callbacks.
+/// Returns the tasks that a statement with this rest finds, without callbacks.
 async fn find(db: &mut dyn Db, rest: &str, values: &[Value<'_>]) -> Tried<Vec<Task>> {
     let sql = select(rest);
     let rows: Vec<TaskRow> = db.rows(&sql, values).await?;
     Ok(rows.into_iter().map(|row| row.task(0)).collect::<Result<_>>()?)
 }
 
-/// Open tasks past their deadline, and those that ended badly after this moment, the one that changed last first.
+/// Returns open tasks past their deadline, and those rejected or failed after this time, the one that changed last first.
 pub(super) async fn troubled(db: &mut dyn Db, household: HouseholdKey, since: Timestamp) -> Tried<Vec<Task>> {
-    let (join, came) = (db.dialect().then_join, came());
+    let (join, delivered) = (db.dialect().then_join, delivered());
     let of = |side: &str| format!("SELECT t.id FROM agents n {join} tasks t ON t.{side} = n.id");
     let overdue = "AND t.state IN ('pending', 'accepted', 'working') WHERE n.household_id = $1 AND t.overdue = TRUE";
     let ended = "AND t.state IN ('rejected', 'failed') AND t.canceled_by IS NULL AND t.updated_at > $2 WHERE n.household_id = $1";
     let (given, taken) = (of("owner_id"), of("assignee_id"));
     let rest = format!(
-        "WHERE t.id IN ({given} {overdue} UNION {taken} {overdue} UNION {given} {ended} UNION {taken} {ended} AND {came})
+        "WHERE t.id IN ({given} {overdue} UNION {taken} {overdue} UNION {given} {ended} UNION {taken} {ended} AND {delivered})
          ORDER BY t.updated_at DESC, t.id DESC LIMIT $3"
     );
     find(db, &rest, values![household.0, since, MAX_NEEDS]).await
@@ -63,10 +63,10 @@ pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -
     let rest = format!("WHERE t.id {} ORDER BY t.updated_at DESC, t.id DESC", (db.dialect().in_list)("$1"));
     let mut lanes = Vec::new();
     for state in LANES {
-        // Asked of rejected tasks alone: what it costs would change the plan for all.
-        let came =
+        // Only for rejected tasks: its estimated cost would change the plan of the others.
+        let delivered =
             if state == TaskState::Rejected { format!(" AND NOT {}", undelivered_task()) } else { String::new() };
-        let ids = format!("{} UNION {}{came}", of("owner_id"), of("assignee_id"));
+        let ids = format!("{} UNION {}{delivered}", of("owner_id"), of("assignee_id"));
         let mut found: Vec<(i64, Timestamp)> = db.rows(&ids, values![household.0, state.as_str()]).await?;
         let count = found.len() as u64;
         found.sort_unstable_by_key(|(id, changed)| std::cmp::Reverse((*changed, *id)));
@@ -100,7 +100,7 @@ pub(super) async fn chain(db: &mut dyn Db, household: HouseholdKey, id: Uuid) ->
     Ok(chain)
 }
 
-/// Tasks that were given in a session, newest first.
+/// Returns the tasks of a session, newest first.
 pub(super) async fn in_session(db: &mut dyn Db, household: HouseholdKey, session: Uuid) -> Tried<Vec<Task>> {
     let rest = format!("WHERE t.session_public_id = $2 AND {} ORDER BY t.id DESC LIMIT 3", seen());
     find(db, &rest, values![household.0, session]).await

@@ -14,39 +14,39 @@ use crate::row::message_columns;
 use crate::types::AgentKey;
 use crate::verbs::{HouseholdKey, MAX_MEMBERS};
 
-/// Entries of one member in a page: who does much does not hide the others.
+/// Most entries of one member in a page, so that a busy member does not hide the others.
 const EACH: usize = 50;
 
-/// How far each member's log was read.
+/// A cursor in each member's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HouseholdCursor {
-    /// The member at whose log the last page was full.
+    /// The member at whose log the last page ended, if it was full.
     pub behind: AgentKey,
-    /// The number in each member's log that was read last.
+    /// The number of the last entry read of each member's log.
     pub of: BTreeMap<AgentKey, u64>,
 }
 
-/// A page of what happened to the members of a household.
+/// A page of the entries of a household's members.
 #[derive(Debug, Clone)]
 pub struct HouseholdPage {
-    /// Who is in the household.
+    /// The members of the household.
     pub members: Vec<(AgentKey, AgentName)>,
-    /// What happened, of each member in the order of its log.
+    /// The entries, those of each member in the order of its log.
     pub events: Vec<HouseholdEntry>,
-    /// Where the next page begins. It knows all members and nobody else.
+    /// The cursor of the next page, with all members and nobody else.
     pub cursor: HouseholdCursor,
 }
 
-/// A member, and where its log ends for it.
+/// A member, and the end of its log as it sees it.
 struct LogEnd {
     key: i64,
     name: AgentName,
-    end: i64,
+    end: u64,
 }
 
 impl FromRow for LogEnd {
     fn from_row(row: &mut Row<'_>) -> Result<Self> {
-        let (key, name, paused_from, head) = <(i64, AgentName, Option<i64>, i64)>::from_row(row)?;
+        let (key, name, paused_from, head) = <(i64, AgentName, Option<u64>, u64)>::from_row(row)?;
         Ok(Self { key, name, end: paused_from.map_or(head, |from| from.min(head)) })
     }
 }
@@ -55,7 +55,7 @@ pub(super) async fn events(
     db: &mut dyn Db,
     household: HouseholdKey,
     since: HouseholdCursor,
-    last: i64,
+    last: u64,
 ) -> Tried<HouseholdPage> {
     let sql = format!(
         "SELECT a.id, a.name, a.paused_from, {} FROM agents a
@@ -63,14 +63,12 @@ pub(super) async fn events(
         (db.dialect().log_head)("a.id")
     );
     let mut members: Vec<LogEnd> = db.rows(&sql, values![household.0]).await?;
-    let begin = |member: &LogEnd| match since.of.get(&AgentKey(member.key)) {
-        Some(place) => i64::try_from(*place).unwrap_or(i64::MAX),
-        None => member.end.saturating_sub(last).max(0),
+    let begin = |member: &LogEnd| {
+        since.of.get(&AgentKey(member.key)).copied().unwrap_or_else(|| member.end.saturating_sub(last))
     };
-    let place = |number: i64| u64::try_from(number).unwrap_or(0);
-    let of = members.iter().map(|member| (AgentKey(member.key), place(begin(member)))).collect();
+    let of = members.iter().map(|member| (AgentKey(member.key), begin(member))).collect();
     let mut cursor = HouseholdCursor { behind: since.behind, of };
-    // Where the last page was full, those behind it come first.
+    // After a full page, begin with the members that it did not reach.
     let first = members.iter().position(|member| member.key > since.behind.0).unwrap_or(0);
     members.rotate_left(first);
     let grown: Vec<&LogEnd> = members.iter().filter(|member| begin(member) < member.end).collect();
@@ -81,13 +79,13 @@ pub(super) async fn events(
     };
     let full = full || found.len() >= MAX_EVENTS;
     if !full {
-        // Whoever has none here had them pruned.
-        cursor.of.extend(grown.iter().map(|member| (AgentKey(member.key), place(member.end))));
+        // Members without an entry here had theirs pruned.
+        cursor.of.extend(grown.iter().map(|member| (AgentKey(member.key), member.end)));
     }
     let names: BTreeMap<i64, &AgentName> = members.iter().map(|member| (member.key, &member.name)).collect();
     let mut events = Vec::with_capacity(found.len());
     for (agent, number, event) in found {
-        cursor.of.insert(AgentKey(agent), place(number));
+        cursor.of.insert(AgentKey(agent), number);
         if full {
             cursor.behind = AgentKey(agent);
         }
@@ -100,8 +98,8 @@ pub(super) async fn events(
     Ok(HouseholdPage { members, events, cursor })
 }
 
-/// Reads logs from their places, in the order of the list; returns whether something was left out for its size.
-async fn entries(db: &mut dyn Db, places: &str) -> Tried<(Vec<(i64, i64, Event)>, bool)> {
+/// Reads logs from these places, in the order of the list. Returns whether something was left out for its size.
+async fn entries(db: &mut dyn Db, places: &str) -> Tried<(Vec<(i64, u64, Event)>, bool)> {
     let sql = format!(
         "SELECT n.agent_id, n.number, n.event, {} FROM ({}) n
          LEFT JOIN messages m ON m.id = n.message_id
@@ -112,9 +110,8 @@ async fn entries(db: &mut dyn Db, places: &str) -> Tried<(Vec<(i64, i64, Event)>
         (db.dialect().logs)(EACH, MAX_EVENTS)
     );
     let (found, full) = db.page(&sql, values![places], |(_, SizedEntry(_, bytes)): &(i64, SizedEntry)| *bytes).await?;
-    let entries = found.into_iter().map(|(agent, SizedEntry(entry, _))| {
-        let number = entry.cursor.as_number().and_then(|number| i64::try_from(number).ok()).unwrap_or(0);
-        (agent, number, entry.event)
-    });
+    let entries = found
+        .into_iter()
+        .map(|(agent, SizedEntry(entry, _))| (agent, entry.cursor.as_number().unwrap_or(0), entry.event));
     Ok((entries.collect(), full))
 }

@@ -1,20 +1,20 @@
-//! What a person decides in the name of an agent of the household: the act and what both logs tell of it are one transaction.
+//! Acts of a person in the name of an agent of the household. The act and its events are one transaction.
 
 use amb_core::doc::ConnectionChange;
 use amb_core::stepping_in::{Act, ConnectionAct};
 use amb_core::{AgentName, Timestamp};
 
-use super::tell;
+use super::log_act;
 use crate::engine::{Tried, Tx};
 use crate::error::Result;
 use crate::refusals;
 use crate::types::{Agent, Ask, ConnectionDecision, NewKey, to_micros};
 use crate::verbs::agents::{agent_named, issue};
-use crate::verbs::connections::{approve, request, settle_change};
+use crate::verbs::connections::{approve, change_connection, request};
 use crate::verbs::household::{self, household_of};
 
 impl ConnectionDecision {
-    /// With texts and times that the database takes.
+    /// Checks the texts, and rounds the times, for the database.
     pub(super) fn checked(self) -> Result<Self> {
         match self {
             Self::Ask(ask) => {
@@ -27,7 +27,7 @@ impl ConnectionDecision {
     }
 }
 
-/// The household whose person the caller is, and its agent of this name.
+/// Returns the household whose person the caller is, and its agent of this name.
 async fn member(tx: &mut dyn Tx, caller: &Agent, name: &AgentName) -> Tried<(i64, Agent)> {
     let household = household::person(tx, caller).await?;
     match agent_named(tx, name).await? {
@@ -36,9 +36,9 @@ async fn member(tx: &mut dyn Tx, caller: &Agent, name: &AgentName) -> Tried<(i64
     }
 }
 
-/// Tells the agent and the person, whose mailboxes are locked. Refuses, with all that was done, where the agent has left the
+/// Logs the act to the agent and the person, whose mailboxes are locked. Fails, which rolls the act back, where the agent has left the
 /// household meanwhile.
-async fn note(
+async fn log_in_name(
     tx: &mut dyn Tx,
     caller: &Agent,
     (household, agent): (i64, &Agent),
@@ -48,7 +48,7 @@ async fn note(
     if household_of(tx, agent.key.0).await? != Some(household) {
         return Err(refusals::no_household_member(&agent.name).into());
     }
-    tell(tx, vec![agent.key.0, caller.key.0], &caller.name, act, now).await
+    log_act(tx, vec![agent.key.0, caller.key.0], &caller.name, act, now).await
 }
 
 pub(super) async fn decide(
@@ -74,11 +74,11 @@ pub(super) async fn decide(
                 ConnectionChange::Block => ConnectionAct::Blocked,
                 ConnectionChange::Unblock => ConnectionAct::Unblocked,
             };
-            (did, settle_change(tx, &agent, peer, *change, me, now).await?.agent_name)
+            (did, change_connection(tx, &agent, peer, *change, me, now).await?.agent_name)
         }
     };
     let act = Act::Connection { agent: agent.name.clone(), with: with.clone(), did };
-    note(tx, caller, (household, &agent), &act, now).await?;
+    log_in_name(tx, caller, (household, &agent), &act, now).await?;
     Ok(with)
 }
 
@@ -96,6 +96,6 @@ pub(super) async fn renew_key(
     tx.lock(&[agent.key.0, caller.key.0]).await?;
     let agent = issue(tx, &agent.name, new).await?;
     let act = Act::KeyRenewed { agent: agent.name.clone() };
-    note(tx, caller, (household, &agent), &act, now).await?;
+    log_in_name(tx, caller, (household, &agent), &act, now).await?;
     Ok(agent)
 }
