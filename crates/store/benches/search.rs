@@ -1,8 +1,8 @@
-//! How long a search takes for an agent with 10,000 messages among a million of others.
+//! The time of a search for an agent with 10,000 messages among a million of others.
 //!
 //! `cargo bench -p amb-store --bench search [-- DATABASE_URL [MESSAGES [fill]]]`. Without a URL: SQLite in a temporary
-//! directory. A database that is empty is filled first, through the store itself; with `fill` that is all. One that a former
-//! run filled is used as it is, so that the same mail can be measured on both stores after `amb move`.
+//! directory. An empty database is filled first; with `fill` nothing else is done. A database that an earlier run
+//! filled is used as it is, so that the same mail can be measured on both backends after `amb move`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -15,17 +15,17 @@ use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};
 use amb_testing::SqliteFile;
 use tokio::task::JoinSet;
 
-/// Messages of the agent that searches, and of each pair of the others.
+/// Messages of the searching agent, and of each pair of the others.
 const MINE: usize = 10_000;
 const OTHERS_EACH: usize = 1_000;
-/// Agents that the searching one writes with.
+/// Agents that exchange mail with the searching agent.
 const PEERS: usize = 20;
-/// Sends under way at once.
+/// Concurrent sends.
 const TOGETHER: usize = 512;
-/// Different words in the mail; a text has this many of them.
+/// The number of different words, and of words in a text.
 const WORDS: u64 = 20_000;
 const LENGTH: usize = 30;
-/// How often each search is done.
+/// Runs of each search.
 const TIMES: usize = 50;
 
 #[tokio::main]
@@ -54,7 +54,7 @@ async fn main() {
     store.close().await;
 }
 
-/// Numbers that look random and are the same in every run.
+/// A pseudo-random generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -63,7 +63,7 @@ impl Dice {
         (self.0 >> 33) % most
     }
 
-    /// A word; some are far more frequent than others, as in life.
+    /// Returns a word; some are far more frequent than others.
     fn word(&mut self) -> String {
         let most = self.roll(WORDS) + 1;
         format!("word{}", self.roll(most))

@@ -1,7 +1,7 @@
-//! How many sends, inboxes and histories a second, with 64 callers over 32 pairs.
+//! Sends, inboxes and histories per second, with 64 callers in 32 pairs.
 //!
 //! `cargo bench -p amb-store [-- SECONDS [DATABASE_URL [MESSAGES]]]`. Without a URL: SQLite in a temporary directory.
-//! MESSAGES are sent first, to see that the figures do not depend on how much mail there is.
+//! MESSAGES are sent first, to check that the rates do not depend on the amount of mail.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -63,7 +63,7 @@ async fn send(store: &Arc<dyn Store>, from: &Agent, to: &Agent) {
     store.send(from, draft, Timestamp::now()).await.unwrap();
 }
 
-/// Each caller sends to its own partner; there are 32 pairs, each written to from both sides.
+/// Returns 32 pairs of connected agents, each pair in both directions.
 async fn pairs(store: &Arc<dyn Store>) -> Vec<Pair> {
     let now = Timestamp::now();
     let mut pairs = Vec::new();
@@ -92,7 +92,7 @@ async fn pairs(store: &Arc<dyn Store>) -> Vec<Pair> {
     pairs
 }
 
-/// Every caller does it again and again until the time is over.
+/// Runs `work` concurrently for all callers until the time is over. Returns the rate per second.
 async fn measure<F, W>(seconds: f64, store: &Arc<dyn Store>, pairs: &[Pair], work: W) -> f64
 where
     F: Future<Output = ()> + Send + 'static,

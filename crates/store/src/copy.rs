@@ -1,8 +1,8 @@
 //! Moving an office from SQLite to PostgreSQL.
 //!
-//! Table by table, page by page; each page and the note of how far it goes are one transaction, so a copy that was
-//! interrupted goes on where it stopped. The SQLite file is locked meanwhile, and only read. Until all of it is there and
-//! was compared, no server opens the target.
+//! Table by table, page by page; each page and its progress are written in one transaction, so that an interrupted copy
+//! continues where it stopped. The SQLite file is locked and only read. No server opens the target until the copy is
+//! complete and compared.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,29 +20,29 @@ use source::CopySource;
 use tables::TABLES;
 use target::{CopyTarget, TargetState};
 
-/// What a copy is doing.
+/// The stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyStage {
-    /// Rows go over.
+    /// Rows are copied.
     Copying,
     /// Both sides are read and compared.
     Comparing,
 }
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// What it is doing.
+    /// The stage.
     pub stage: CopyStage,
-    /// The table under way.
+    /// The current table.
     pub table: &'static str,
     /// Rows of it that are done.
     pub done: u64,
-    /// Rows that it has.
+    /// Rows of it in all.
     pub total: u64,
 }
 
-/// What a finished copy holds.
+/// The result of a finished copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
     /// Rows of each table, the same on both sides.
@@ -51,11 +51,12 @@ pub struct Copied {
     pub checksum: String,
 }
 
-/// Copies everything from a SQLite file that no server has open to an empty PostgreSQL database, or goes on with a copy
-/// that was interrupted. `progress` is called for every page, and may stop the copy; the same call later goes on.
+/// Copies everything from a SQLite file that no server has open to an empty PostgreSQL database, or continues an
+/// interrupted copy. `progress` is called for every page, and may stop the copy; the same call later continues it.
 ///
-/// Counts and checksums of both sides are compared at the end, and only then can a server open the target. A half copy of
-/// a file that has changed since is refused; with `start_over` it is removed, and the copy begins anew.
+/// Counts and checksums of both sides are compared at the end, and only then can a server open the target. Fails where
+/// the target has a partial copy of a file that has changed since; with `start_over` that is removed, and the copy
+/// starts over.
 pub async fn copy_to_postgres(
     from: &Path,
     to: &str,
@@ -68,7 +69,7 @@ pub async fn copy_to_postgres(
     if !from.exists() {
         return Err(StoreError::not_found(format!("there is no database {}", from.display())));
     }
-    // Opening brings the schema up to date.
+    // Opening migrates the schema.
     SqliteStore::open(from).await?.close().await;
     let _lock = Lock::take(from)?;
     let source = CopySource::open(from)?;
@@ -76,7 +77,7 @@ pub async fn copy_to_postgres(
     let mut target = CopyTarget(client);
     let outcome = copy(&source, &mut target, start_over, &mut progress).await;
     drop(target);
-    // The connection ends when its client is gone.
+    // The connection ends when its client is dropped.
     let _ = driver.await;
     outcome
 }
@@ -88,16 +89,16 @@ async fn copy(
     progress: &mut (impl FnMut(CopyProgress) -> ControlFlow<()> + Send),
 ) -> Result<Copied> {
     let fingerprint = source.fingerprint()?;
-    match target.look().await? {
-        TargetState::Nothing => target.begin(&fingerprint).await?,
-        TargetState::Half(_) if start_over => {
+    match target.state().await? {
+        TargetState::Empty => target.begin(&fingerprint).await?,
+        TargetState::Partial(_) if start_over => {
             target.clear().await?;
             target.begin(&fingerprint).await?;
         }
-        TargetState::Half(of) if of == fingerprint => {}
-        TargetState::Half(_) => return Err(target::changed()),
-        TargetState::Whole { of, copied } if of == fingerprint => return Ok(copied),
-        TargetState::Whole { .. } => return Err(target::moved_already()),
+        TargetState::Partial(of) if of == fingerprint => {}
+        TargetState::Partial(_) => return Err(target::changed()),
+        TargetState::Complete { of, copied } if of == fingerprint => return Ok(copied),
+        TargetState::Complete { .. } => return Err(target::moved_already()),
     }
     for table in &TABLES {
         let total = source.count(table)?;
@@ -106,18 +107,18 @@ async fn copy(
             if place.done {
                 break;
             }
-            let done = target.take(table, &source.page(table, &place.last)?, place).await?;
-            tell(progress, CopyStage::Copying, table.name, done, total)?;
+            let done = target.write_page(table, &source.page(table, &place.last)?, place).await?;
+            report(progress, CopyStage::Copying, table.name, done, total)?;
         }
     }
-    target.finish_rows().await?;
+    target.set_sequences().await?;
     let copied = compare::compare(source, target, progress).await?;
-    target.seal(&copied).await?;
+    target.mark_complete(&copied).await?;
     Ok(copied)
 }
 
-/// Tells how far it is; stops where that is wanted.
-fn tell(
+/// Reports the progress; fails where the caller stops the copy.
+fn report(
     progress: &mut (impl FnMut(CopyProgress) -> ControlFlow<()> + Send),
     stage: CopyStage,
     table: &'static str,

@@ -17,9 +17,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Advances the numbers of every log by a million, after the database was restored to an earlier state: clients may have cursors
-/// from after that state, and would skip new mail under the same numbers. Returns the number of logs. With SQLite no server
-/// may have the file open.
+/// Advances the numbers of every log by a million, after the database was restored to an earlier state: clients may
+/// have cursors from after that state, and would skip new mail under the same numbers. Returns the number of logs. With
+/// SQLite no server may have the file open.
 ///
 /// Numbers in a log only have to grow, so this is always safe.
 pub async fn advance_cursors(database: &DatabaseUrl) -> Result<u64> {

@@ -1,9 +1,9 @@
 //! The database interface of the verbs: statements, locks, logs, and the transaction around them.
 //!
-//! A verb is an async function over [`Tx`] (or [`Db`], where it only reads) that loads facts, calls core to decide, and writes
-//! rows. Both databases run the same statements; parameters are `$1`, `$2`, …. What they do differently (numbers in a log,
-//! locks, mail) is a method of [`Tx`]. SQLite's futures are ready when they are first polled, so its writer thread runs a verb
-//! without a runtime.
+//! A verb is an async function over [`Tx`] (or [`Db`], where it only reads) that loads facts, calls core to decide, and
+//! writes rows. Both databases run the same statements; parameters are `$1`, `$2`, …. What they do differently (numbers
+//! in a log, locks, mail) is a method of [`Tx`]. SQLite's futures are ready when they are first polled, so its writer
+//! thread runs a verb without a runtime.
 
 mod dialect;
 mod run;
@@ -86,8 +86,8 @@ pub trait Tx: Db {
     /// Inserts a row. Returns its id.
     async fn insert(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<i64>;
 
-    /// Locks these mailboxes: all that the transaction needs, in one call. An agent's data changes only under the lock of its
-    /// mailbox; module `postgres` lists the order of locks. Does nothing where there is one writer.
+    /// Locks these mailboxes: all that the transaction needs, in one call. An agent's data changes only under the lock
+    /// of its mailbox; module `postgres` lists the order of locks. Does nothing where there is one writer.
     async fn lock(&mut self, _agents: &[i64]) -> Tried<()> {
         Ok(())
     }
@@ -108,8 +108,8 @@ pub trait Tx: Db {
     /// Returns the time of the message that is written next: not before that of the message written last.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
 
-    /// Appends a message to a session of two agents, and to the log of one of them, whose mailbox is locked. Returns its
-    /// number there.
+    /// Appends a message to a session of two agents, and to the log of one of them, whose mailbox is locked. Returns
+    /// its number there.
     async fn append_message(&mut self, session: i64, message: Columns<'_>, to: Addressee) -> Tried<Option<u64>>;
 
     /// Sends a message to an agent, with the same checks as [`Engine::send_message`].
@@ -131,8 +131,8 @@ pub trait Tx: Db {
         Ok(())
     }
 
-    /// Records that the entry of this number was removed from an agent's log, so that the number is not used again. Does nothing
-    /// where the mailbox row has the last number.
+    /// Records that the entry of this number was removed from an agent's log, so that the number is not used again.
+    /// Does nothing where the mailbox row has the last number.
     async fn raise_log_floor(&mut self, _agent: i64, _number: i64) -> Tried<()> {
         Ok(())
     }

@@ -71,8 +71,8 @@ impl QueueState {
 }
 
 impl IndexQueue {
-    /// A queue for logs that other processes write to as well: all logs are scanned again after this long, because a process
-    /// that died may have left mail that it did not index.
+    /// A queue for logs that other processes write to as well: all logs are scanned again after this long, because a
+    /// process that died may have left mail that it did not index.
     pub(crate) fn rescanned_every(time: Duration) -> Self {
         Self { state: Mutex::default(), rescan_after: Some(time) }
     }
@@ -94,8 +94,8 @@ impl IndexQueue {
         }
     }
 
-    /// Takes some agents from the queue; none where everything is indexed. `Err` where all logs have to be scanned first.
-    /// The caller queues those again that could not be indexed.
+    /// Takes some agents from the queue; none where everything is indexed. `Err` where all logs have to be scanned
+    /// first. The caller queues those again that could not be indexed.
     fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
         let mut state = self.state.lock();
         while let Some((_, agent)) = state.retries.pop_front_if(|(since, _)| since.elapsed() >= RETRY_DELAY) {
@@ -113,14 +113,15 @@ impl IndexQueue {
         Ok(taken)
     }
 
-    /// Requeues the agents after they were indexed in one transaction: all of them where that failed, else those with more.
+    /// Requeues the agents after they were indexed in one transaction: all of them where that failed, else those with
+    /// more.
     fn requeue(&self, agents: Vec<AgentKey>, outcome: Result<Indexed>) -> Result<Indexed> {
         self.add_all(outcome.as_ref().map_or(agents, |indexed| indexed.again.clone()));
         outcome
     }
 
-    /// Requeues agents after they were indexed one by one. Where some succeeded, those that failed are retried later, so that
-    /// they do not block the others; where none did, all are queued again and the last error is returned.
+    /// Requeues agents after they were indexed one by one. Where some succeeded, those that failed are retried later,
+    /// so that they do not block the others; where none did, all are queued again and the last error is returned.
     fn requeue_each(&self, outcomes: Vec<(AgentKey, Result<Indexed>)>) -> Result<Indexed> {
         let (mut all, mut failed) = (Indexed::default(), Vec::new());
         for (agent, outcome) in outcomes {

@@ -1,21 +1,22 @@
 //! What the network office remembers.
 //!
-//! One trait, [`Store`], in use-case verbs: types of `amb-core` go in and out, each verb is one transaction, and a verb that
-//! writes returns only when what it wrote is durable. [`open`] opens the backend that a database URL names: SQLite in one file,
-//! with nothing to install, or PostgreSQL.
+//! One trait, [`Store`], in use-case verbs: types of `amb-core` go in and out, each verb is one transaction, and a verb
+//! that writes returns only when what it wrote is durable. [`open`] opens the backend that a database URL names: SQLite
+//! in one file, with nothing to install, or PostgreSQL.
 //!
 //! # How mail is stored
 //!
-//! *A mailbox is a log.* Everything that happens to an agent (mail, a request, an approval, a receipt, an overdue task) is one
-//! entry in that agent's log, numbered from 1 in commit order without gaps. The number is the cursor. A delivery and its
-//! event are the same entry.
+//! *A mailbox is a log.* Everything that happens to an agent (mail, a request, an approval, a receipt, an overdue task)
+//! is one entry in that agent's log, numbered from 1 in commit order without gaps. The number is the cursor. A delivery
+//! and its event are the same entry.
 //!
 //! # Hints
 //!
-//! A verb that writes returns [`Written`]: its answer, and every [`LogEntry`] that it appended, so that the server can push them to
-//! sockets without reading them back. Two verbs may return in another order than their entries have in a log: the server compares
-//! cursors before it pushes, and reads [`LogVerbs::events`] where an entry is missing. [`Store::hint`] sends hints to other processes
-//! on the same database, [`Store::hints`] receives them, and [`Store::stale_listeners`] finds listeners that missed one.
+//! A verb that writes returns [`Written`]: its answer, and every [`LogEntry`] that it appended, so that the server can
+//! push them to sockets without reading them back. Two verbs may return in another order than their entries have in a
+//! log: the server compares cursors before it pushes, and reads [`LogVerbs::events`] where an entry is missing.
+//! [`Store::hint`] sends hints to other processes on the same database, [`Store::hints`] receives them, and
+//! [`Store::stale_listeners`] finds listeners that missed one.
 
 #![forbid(unsafe_code)]
 

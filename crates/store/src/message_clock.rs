@@ -3,17 +3,19 @@
 use amb_core::Timestamp;
 use jiff::SignedDuration;
 
-/// The largest difference that counts as overtaking. Where the clock is further back it was set back, and its time is used.
+/// The largest difference that counts as overtaking. Where the clock is further back it was set back, and its time is
+/// used.
 const MAX_OVERTAKE: SignedDuration = SignedDuration::from_secs(1);
 
-/// The time of the newest message. A message gets its time when it is received and its place in its session a moment later, when
-/// another message may have been written first.
+/// The time of the newest message. A message gets its time when it is received and its place in its session a moment
+/// later, when another message may have been written first.
 #[derive(Debug, Default)]
 pub(crate) struct MessageClock(Timestamp);
 
 impl MessageClock {
-    /// Returns the time of the message that is written next: its own, or a microsecond after the message that overtook it.
-    /// Never the same time for all that were overtaken: the search index has a bounded number of messages per microsecond.
+    /// Returns the time of the message that is written next: its own, or a microsecond after the message that overtook
+    /// it. Never the same time for all that were overtaken: the search index has a bounded number of messages per
+    /// microsecond.
     pub(crate) fn stamp(&mut self, at: Timestamp) -> Timestamp {
         let late = self.0.duration_since(at);
         self.0 = match late.is_positive() && late < MAX_OVERTAKE {

@@ -17,8 +17,8 @@ impl PageBudget {
         Self { left: MAX_PAGE_BYTES, begun: false, full: false }
     }
 
-    /// Returns whether an item of this size goes into the page. The first item always does; after the first that does not,
-    /// none does.
+    /// Returns whether an item of this size goes into the page. The first item always does; after the first that does
+    /// not, none does.
     pub(crate) fn takes(&mut self, bytes: usize) -> bool {
         self.full |= self.begun && bytes > self.left;
         if !self.full {

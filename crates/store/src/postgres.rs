@@ -1,36 +1,36 @@
 //! The store on PostgreSQL.
 //!
-//! Any number of processes may share one database. Sends that wait at the same time share a transaction ([`send_queue`]);
-//! every other verb is a transaction of its own on a connection of the pool.
+//! Any number of processes may share one database. Sends that wait at the same time share a transaction
+//! ([`send_queue`]); every other verb has its own transaction on a connection of the pool.
 //!
 //! # The order of locks
 //!
-//! Every transaction takes its locks in this order, so that no two wait for each other:
+//! Every transaction takes its locks in this order, so that there are no deadlocks:
 //!
-//! 1. Advisory locks, all held to the end of the transaction: of an idempotency key (by the hash of agent and key),
-//!    then of one of these: names, when an agent registers or a group is made (7461627); the claims from one mailbox
-//!    (7461628, agent); removing old mail (7461629).
-//!    A household's row comes next: FOR SHARE by whoever joins it, FOR UPDATE by whoever takes a member out or adds a machine.
-//! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::LockedLogs::lock`] or the batch of sends). The row of a
-//!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its groups, its tasks, its
-//!    card, and what others share with it change only under it.
-//! 3. Sessions: those it makes, by pair and subject; then those it writes to, by id.
-//! 4. Whatever hangs on these: entries, tasks, connections, groups by id and then their members, transcripts, cards.
-//! 5. Rows of `usage`, by agent. A plain send takes its sender's row without the sender's mailbox, so nothing is waited for
-//!    behind them, but for the answer under an idempotency key, which is last.
+//! 1. Advisory locks, all held to the end of the transaction: that of an idempotency key (hash of agent and key), then
+//!    one of these: names, when an agent registers or a group is created (7461627); claims from one mailbox (7461628,
+//!    agent); removing old mail (7461629). Then the row of a household: FOR SHARE to join it, FOR UPDATE to remove a
+//!    member or add a machine.
+//! 2. All mailboxes that it needs, by agent, in one statement ([`write::LockedLogs::lock`] or the batch of sends). The
+//!    row of a mailbox is its agent's lock: the agent's log, unread counts, connections, groups, tasks, card, and the
+//!    transcripts shared with it change only under it.
+//! 3. Sessions: those it creates, by pair and subject; then those it writes to, by id.
+//! 4. Rows that belong to these: entries, tasks, connections, groups by id and then their members, transcripts, cards.
+//! 5. Rows of `usage`, by agent. A plain send locks its sender's row without the sender's mailbox, so no lock is taken
+//!    after these, except for the answer under an idempotency key, which is last.
 //!
-//! Outside of this order: bringing the schema up to date holds an advisory lock of its connection, and nothing else of ours
-//! runs then; a database that was restored is noted in the row of the office, and then all mailboxes are locked, by agent
-//! ([`lineage`]). What only one kind of transaction locks has an order of its own: allowances by limit and key, presence and
-//! the cursors of search by agent.
+//! Outside of this order: a migration holds an advisory lock of its session, and no other transaction of ours runs
+//! then; a restored database is recorded in the row of the office, and then all mailboxes are locked, by agent
+//! ([`lineage`]). Rows that only one kind of transaction locks have their own order: rate limits by name and key,
+//! presence and search cursors by agent.
 //!
-//! Which mailboxes are needed may have to be read before they are locked (the senders of mail, the members of a group).
-//! What was read is then read again under the locks, by another statement: one that waited for a lock sees the locked row
-//! as it is, and all other rows as they were before it waited. Where the locks turn out to be too few, the transaction is
-//! tried again ([`Failed::changed`](crate::engine::Failed)).
+//! A transaction may have to read which mailboxes it needs before it locks them (senders of mail, members of a group).
+//! It then reads them again under the locks, by another statement: a statement that waited for a lock sees the locked
+//! row as it is, but all other rows as they were before it waited. Where a lock is missing, the transaction is retried
+//! ([`Failed::changed`](crate::engine::Failed)).
 //!
-//! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
-//! events, and mail that was read. Behind these, removing counts in `usage` like everybody.
+//! Pruning and removing old mail lock entries without their mailboxes, but only those that nobody else changes any
+//! more: events, and mail that was read. After these, removing locks `usage` in the same order.
 
 mod batch;
 mod engine;

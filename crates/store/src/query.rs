@@ -1,4 +1,4 @@
-//! What the verbs beyond the contract take and give.
+//! Filters and pages of the verbs, and results of the verbs that work in steps.
 
 use amb_core::limits::MAX_INBOX_SESSIONS;
 use amb_core::{AgentName, AllowFrom, Card, CorrelationId, Kind, MessageId, SessionId, Timestamp};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::error::Result;
 use crate::refusals;
 
-/// Which agents to list: by name, after one, so many.
+/// A page of agents, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentsPage {
     /// Only names after this one.
@@ -16,23 +16,23 @@ pub struct AgentsPage {
     pub limit: u32,
 }
 
-/// What to change of one's own profile; what is `None` stays.
+/// A change of the caller's profile. `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct ProfilePatch {
-    /// A sentence or two.
+    /// The new description.
     pub description: Option<String>,
-    /// What it can do.
+    /// The new capabilities.
     pub capabilities: Option<Vec<String>>,
-    /// Whom it hears.
+    /// Whose mail it accepts.
     pub allow_from: Option<AllowFrom>,
-    /// How many tasks it works on at once.
+    /// Most tasks it works on at once.
     pub max_concurrent_tasks: Option<u32>,
-    /// Whether strangers find it.
+    /// Whether strangers see it in the directory.
     pub discoverable: Option<bool>,
 }
 
 impl ProfilePatch {
-    /// The card after the change, checked as new ones are.
+    /// Returns the card after the change, checked like a new one.
     pub(crate) fn card(&self, before: Card) -> Result<Card> {
         let Self { description, capabilities, allow_from, max_concurrent_tasks, discoverable: _ } = self.clone();
         let card = Card {
@@ -47,30 +47,30 @@ impl ProfilePatch {
     }
 }
 
-/// Which sessions of an inbox to show: the one with the newest message first, so many.
+/// A page of the sessions of an inbox, the one with the newest message first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxPage {
-    /// Only those with something unread.
+    /// Only sessions with unread mail.
     pub unread_only: bool,
-    /// Only those after this one: the `next` of the page before.
+    /// Only sessions after this one: `next` of the previous page.
     pub before: Option<SessionId>,
     /// At most this many.
     pub limit: u32,
 }
 
 impl InboxPage {
-    /// The first page, of the usual size.
+    /// Returns the first page, of the default size.
     pub fn first(unread_only: bool) -> Self {
         Self { unread_only, before: None, limit: MAX_INBOX_SESSIONS }
     }
 }
 
-/// Which of the messages that came to the caller to list, newest first. All conditions hold together.
+/// A filter of messages delivered to the caller, newest first. All conditions have to be met.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MessageQuery {
-    /// Only what was not read.
+    /// Only unread messages.
     pub unread: bool,
-    /// Only what a consumer of the caller's holds at this moment and has not read.
+    /// Only unread messages that a consumer of the caller holds at this time.
     pub claimed_at: Option<Timestamp>,
     /// Only in this session.
     pub session: Option<SessionId>,
@@ -80,29 +80,29 @@ pub struct MessageQuery {
     pub kind: Option<Kind>,
     /// Only with this correlation id.
     pub correlation_id: Option<CorrelationId>,
-    /// Only before this place in the caller's log: the `next` of the page before.
+    /// Only before this number in the caller's log: `next` of the previous page.
     pub before: Option<u64>,
     /// At most this many.
     pub limit: u32,
 }
 
-/// Which of the caller's mail to take along, session by session.
+/// A page of the export of the caller's mail, session by session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportQuery {
-    /// Only what comes after this message: the last one of the page before.
+    /// Only messages after this one: the last of the previous page.
     pub after: Option<MessageId>,
-    /// Only what was sent at or after this moment.
+    /// Only messages sent at or after this time.
     pub since: Option<Timestamp>,
     /// At most this many.
     pub limit: u32,
 }
 
-/// How far a round of removing old mail has come.
+/// The result of one step of removing old mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// Messages that are gone.
+    /// Messages removed.
     pub messages: u64,
-    /// Where to go on; `None` at the end of the round.
+    /// Where to continue; `None` at the end.
     pub next: Option<ReadPlace>,
 }
 
@@ -114,20 +114,20 @@ pub struct ReadPlace {
     pub(crate) number: i64,
 }
 
-/// Messages noted as handed over by one call of [`Store::delivered`](crate::Store::delivered).
+/// Most messages marked as delivered by one call of [`ReceiptVerbs::delivered`](crate::ReceiptVerbs::delivered).
 pub(crate) const MAX_HANDED: usize = 1_000;
 
-/// How far entries were noted as handed over.
+/// The result of marking messages as delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handed {
-    /// Messages for which that is new.
+    /// Messages that were marked.
     pub messages: u64,
-    /// Everything up to this number is noted.
+    /// All messages up to this number are marked.
     pub reached: u64,
 }
 
 impl Handed {
-    /// After these messages, in the order of the log, were noted on the way to `up_to`.
+    /// Returns the result after these messages, in the order of the log, were marked of those up to `up_to`.
     pub(crate) fn after(messages: u64, numbers: impl ExactSizeIterator<Item = u64>, up_to: u64) -> Self {
         let full = numbers.len() >= MAX_HANDED;
         Self { messages, reached: numbers.last().filter(|_| full).unwrap_or(up_to) }

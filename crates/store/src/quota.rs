@@ -84,7 +84,8 @@ impl Account {
         self.0.lock().1 += more;
     }
 
-    /// Returns the facts that decide whether a sender may store `more`. `since` was added to the office since its last count.
+    /// Returns the facts that decide whether a sender may store `more`. `since` was added to the office since its last
+    /// count.
     pub(crate) fn storage(&self, sender: Stored, since: Stored, more: Stored) -> Storage {
         let (quotas, mut office) = *self.0.lock();
         office += since;

@@ -42,7 +42,8 @@ pub(crate) struct MessageRow {
     pub(crate) from_person: bool,
 }
 
-/// Returns the columns of [`MessageRow`], of `m` (messages), `s` (sessions), `f` and `t` (sender and recipient), and its delivery.
+/// Returns the columns of [`MessageRow`], of `m` (messages), `s` (sessions), `f` and `t` (sender and recipient), and
+/// its delivery.
 pub(crate) fn message_columns(delivery: &str) -> String {
     format!(
         "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
@@ -57,8 +58,8 @@ from_row!(
 );
 
 impl MessageRow {
-    /// Returns the whole message. Only the agent that set a callback sees it, and only the recipient sees the person's mark. A group's
-    /// message is addressed to the viewer.
+    /// Returns the whole message. Only the agent that set a callback sees it, and only the recipient sees the person's
+    /// mark. A group's message is addressed to the viewer.
     pub(crate) fn message(self, viewer: &AgentName) -> Result<Message> {
         let callback = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
         Ok(Message {
@@ -246,8 +247,8 @@ pub(crate) fn inbox_page(
     Inbox { sessions, pending_connections, next }
 }
 
-/// Returns whether a callback is shown to the sender of the message, or to its recipient: a task update carries it back to the owner,
-/// who set it.
+/// Returns whether a callback is shown to the sender of the message, or to its recipient: a task update carries it back
+/// to the owner, who set it.
 pub(crate) fn callback_is_senders(kind: &Kind) -> bool {
     *kind != Kind::TaskUpdate
 }

@@ -1,7 +1,7 @@
 //! The store in one SQLite file.
 //!
-//! One connection writes, on its own thread ([`writer`]), and syncs at each commit ([`files::disk`]). A few connections only read
-//! ([`readers`]). Only one process can open the file ([`files::lock`]).
+//! One connection writes, on its own thread ([`writer`]), and syncs at each commit ([`files::disk`]). A few connections
+//! only read ([`readers`]). Only one process can open the file ([`files::lock`]).
 
 mod engine;
 mod error;

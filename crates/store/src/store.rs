@@ -17,12 +17,12 @@ use crate::verbs::{
 
 /// The storage of the network office.
 ///
-/// Every verb is one transaction. A verb that writes returns after the commit is durable; when it returns an error, nothing
-/// was changed. The caller passes the time: `now` is stored to the microsecond.
+/// Every verb is one transaction. A verb that writes returns after the commit is durable; when it returns an error,
+/// nothing was changed. The caller passes the time: `now` is stored to the microsecond.
 ///
-/// The caller has checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the contract); checks that need
-/// the database are made here. Pages of mail and of transcripts have as many items as were asked for, or fewer where they would
-/// exceed [`amb_core::limits::MAX_PAGE_BYTES`], but at least one.
+/// The caller has checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the contract);
+/// checks that need the database are made here. Pages of mail and of transcripts have as many items as were asked for,
+/// or fewer where they would exceed [`amb_core::limits::MAX_PAGE_BYTES`], but at least one.
 #[async_trait]
 pub trait Store:
     AgentVerbs
@@ -56,19 +56,20 @@ pub trait Store:
         None
     }
 
-    /// Sends other processes a hint: whose logs grew, and up to which number. Called after the commit, with several at once.
+    /// Sends other processes a hint: whose logs grew, and up to which number. Called after the commit, with several at
+    /// once.
     async fn hint(&self, _grown: &[(AgentKey, u64)]) -> Result<()> {
         Ok(())
     }
 
-    /// Writes the heartbeat of this process, every few seconds. Returns the other processes. `hears` is whether this process gets
-    /// hints by a broker, so that it does not need [`Store::hint`].
+    /// Writes the heartbeat of this process, every few seconds. Returns the other processes. `hears` is whether this
+    /// process gets hints by a broker, so that it does not need [`Store::hint`].
     async fn heartbeat(&self, _hears: bool) -> Result<Replicas> {
         Ok(Replicas::ALONE)
     }
 
-    /// Charges rate limits that all processes share. Returns the result of each charge, in order. The caller itself keeps the
-    /// limits that only this process charges.
+    /// Charges rate limits that all processes share. Returns the result of each charge, in order. The caller itself
+    /// keeps the limits that only this process charges.
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
         Ok(vec![Charged::NOTHING; charges.len()])
     }
@@ -86,13 +87,13 @@ pub trait Store:
         self.account().set_quotas(quotas);
     }
 
-    /// Returns how much all agents store. Where several processes write, the office's quotas are checked against the result of the
-    /// last call, so call it every few seconds.
+    /// Returns how much all agents store. Where several processes write, the office's quotas are checked against the
+    /// result of the last call, so call it every few seconds.
     async fn office_usage(&self) -> Result<Usage>;
 
-    /// Returns the version of what [`Store::inbox`] and [`HistoryVerbs::history`] show this agent. While it is the same, so are their
-    /// results, but for connection requests that expire. A verb raises it before it returns. `None` where other processes may
-    /// change the database.
+    /// Returns the version of what [`Store::inbox`] and [`HistoryVerbs::history`] show this agent. While it is the
+    /// same, so are their results, but for connection requests that expire. A verb raises it before it returns. `None`
+    /// where other processes may change the database.
     fn view_version(&self, _agent: AgentKey) -> Option<ViewVersion> {
         None
     }
@@ -102,12 +103,12 @@ pub trait Store:
         self.inbox_page(caller, InboxPage::first(unread_only), now).await
     }
 
-    /// Returns the caller's sessions, newest first, with at most three messages each, long texts cut, and the connection requests
-    /// that wait for the caller. A page also ends at [`amb_core::limits::MAX_PAGE_BYTES`]; `next` is set where there is more.
-    /// `not_found` where `before` is not a session of the caller.
+    /// Returns the caller's sessions, newest first, with at most three messages each, long texts cut, and the
+    /// connection requests that wait for the caller. A page also ends at [`amb_core::limits::MAX_PAGE_BYTES`]; `next`
+    /// is set where there is more. `not_found` where `before` is not a session of the caller.
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox>;
 
-    /// Indexes some of the new mail for search. Returns how many log entries were read; 0 when everything is indexed. A send does not
-    /// index: a background task calls this until it returns 0.
+    /// Indexes some of the new mail for search. Returns how many log entries were read; 0 when everything is indexed. A
+    /// send does not index: a background task calls this until it returns 0.
     async fn index_mail(&self) -> Result<u64>;
 }

@@ -1,5 +1,5 @@
-//! Helpers for unit tests of both backends. `amb-testing` is linked with another build of this crate, so unit tests cannot use its
-//! store types.
+//! Helpers for unit tests of both backends. `amb-testing` is linked with another build of this crate, so unit tests
+//! cannot use its store types.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the store's verbs take and give beyond the words of core.
+//! Arguments and results of the verbs that are not in core.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// An agent within one store: short, `Copy`, good as the key of a map. Means nothing outside this database.
+/// The key of an agent within one store: short, `Copy`, for maps. Has no meaning outside this database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct AgentKey(pub(crate) i64);
 
 impl AgentKey {
-    /// The number, for logs and metrics.
+    /// Returns the number, for logs and metrics.
     pub fn number(self) -> i64 {
         self.0
     }
@@ -25,7 +25,7 @@ impl AgentKey {
 impl std::str::FromStr for AgentKey {
     type Err = std::num::ParseIntError;
 
-    /// Reads the number that another process on the same database wrote.
+    /// Parses the number that another process on the same database wrote.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(Self)
     }
@@ -37,30 +37,30 @@ impl fmt::Display for AgentKey {
     }
 }
 
-/// A registered agent: the caller of every verb. Only the store makes one, from a key that it knows.
+/// A registered agent: the caller of most verbs. Only the store creates one, from a valid key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// Its number here.
+    /// Its key in this store.
     pub key: AgentKey,
-    /// Its id for the world.
+    /// Its public id.
     pub id: Uuid,
     /// Its name.
     pub name: AgentName,
-    /// Whether it is a person, which never changes.
+    /// Whether it is a person. Never changes.
     pub person: bool,
-    /// The idempotency key of its request, where that has one. Verbs that create something heed it.
+    /// The idempotency key of its request, for verbs that create something.
     pub once: Option<Once>,
 }
 
 impl Agent {
-    /// The agent with the idempotency key of its request.
+    /// Returns the agent with the idempotency key of its request.
     pub fn under(self, once: Option<Once>) -> Self {
         Self { once, ..self }
     }
 }
 
-/// An idempotency key, and a hash of what it is used for: a repeat returns what the first call returned and changes nothing, anything
-/// else under the same key is a `conflict`.
+/// An idempotency key and a hash of the request: a repeat returns what the first call returned and changes nothing;
+/// another request under the same key is a `conflict`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Once {
     pub(crate) key: String,
@@ -68,13 +68,13 @@ pub struct Once {
 }
 
 impl Once {
-    /// A key for a verb and what is asked of it.
+    /// Returns the key of a verb and its arguments.
     ///
     /// # Errors
     /// `invalid` where the key is empty, too long, or not printable.
     pub fn new(key: String, verb: &str, asked: &impl Serialize) -> Result<Self, OfficeError> {
         amb_core::draft::check_idempotency_key(&key)?;
-        // Objects are kept in the order of their keys, so equal requests give equal bytes.
+        // Objects are sorted by key, so equal requests have equal bytes.
         let text = serde_json::to_vec(&(verb, asked)).map_err(OfficeError::internal)?;
         Ok(Self { key, draft_hash: Sha256::digest(text).into() })
     }
@@ -85,12 +85,12 @@ impl Once {
 pub struct KeyHash(pub(crate) [u8; 32]);
 
 impl KeyHash {
-    /// Hashes a key as its owner presented it.
+    /// Hashes a key.
     pub fn of(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
-    /// The hash as it is stored: 64 lower-case hex digits.
+    /// Returns the hash as it is stored: 64 lower-case hex digits.
     pub fn to_hex(self) -> String {
         hex::encode(self.0)
     }
@@ -98,38 +98,38 @@ impl KeyHash {
 
 impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not secret, but nothing that a log needs whole.
+        // Not secret, but a log does not need all of it.
         write!(f, "KeyHash({}…)", hex::encode(&self.0[..4]))
     }
 }
 
-/// An agent about to be registered.
+/// An agent to register.
 #[derive(Debug, Clone)]
 pub struct NewAgent {
-    /// Its name, checked for servers.
+    /// Its name, checked against the rules for servers.
     pub name: AgentName,
     /// The hash of its key.
     pub key_hash: KeyHash,
     /// The first characters of its key, by which its owner recognises it.
     pub key_prefix: String,
-    /// How to reach the owner.
+    /// Contact data of the owner.
     pub owner_contact: Option<String>,
-    /// What it says about itself.
+    /// Its card.
     pub card: Card,
-    /// The household that it joins.
+    /// The household to join.
     pub join: Option<Join>,
 }
 
-/// The household that a new agent joins: the one of this token.
+/// A household to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
-    /// The hash of the token that was shown.
+    /// The hash of the household's token.
     pub token: KeyHash,
-    /// As its person, which takes the owner's token, and which a household has once.
+    /// Whether to join as its person, which needs the owner's token. A household has one person.
     pub person: bool,
 }
 
-/// A key about to replace another.
+/// A key that replaces another.
 #[derive(Debug, Clone)]
 pub struct NewKey {
     /// Its hash.
@@ -138,28 +138,28 @@ pub struct NewKey {
     pub prefix: String,
 }
 
-/// Makes a verification code. Called again when a code is taken.
+/// Generates a verification code. Called again when a code is taken.
 pub type CodeMaker = Arc<dyn Fn() -> Result<String, OfficeError> + Send + Sync>;
 
-/// A request for a connection.
+/// A connection request.
 #[derive(Clone)]
 pub struct Ask {
-    /// Who is asked.
+    /// The agent that has to approve it.
     pub target: AgentName,
-    /// What is said with it.
+    /// A message to the target.
     pub intro: Option<String>,
-    /// Where codes come from: [`random_code`] outside tests.
+    /// The generator of codes: [`random_code`], except in tests.
     pub codes: CodeMaker,
-    /// Whether the code is withheld from the target's inbox and event, so that it must travel by a human channel.
+    /// Whether the code is left out of the target's inbox and event, so that a person has to pass it on.
     pub private_code: bool,
-    /// When the request stops being approvable; `None` is never.
+    /// When the request expires; `None` for never.
     pub expires_at: Option<Timestamp>,
-    /// Most requests of the caller's that may wait at once; `None` is any number.
+    /// Most pending requests of the caller; `None` for any number.
     pub max_pending: Option<u32>,
 }
 
 impl Ask {
-    /// A request with random codes and without limits.
+    /// Returns a request with random codes and without limits.
     pub fn new(target: AgentName, intro: Option<String>) -> Self {
         Self { target, intro, codes: Arc::new(random_code), private_code: false, expires_at: None, max_pending: None }
     }
@@ -171,10 +171,10 @@ impl fmt::Debug for Ask {
     }
 }
 
-/// What a person decides about a connection in the name of an agent.
+/// A decision of a person about a connection of an agent.
 #[derive(Debug, Clone)]
 pub enum ConnectionDecision {
-    /// Asks for one.
+    /// Requests a connection.
     Ask(Ask),
     /// Approves the request that has this code.
     Approve {
@@ -185,16 +185,16 @@ pub enum ConnectionDecision {
     Change {
         /// The other side.
         peer: AgentName,
-        /// Which of these.
+        /// The change.
         change: ConnectionChange,
     },
 }
 
-/// A code such as `XC-992` from the system's randomness, each of the 676,000 as likely as any other.
+/// Returns a random code such as `XC-992`, uniformly distributed over 676,000 codes.
 pub fn random_code() -> Result<String, OfficeError> {
     const LETTERS: u32 = 26;
     const CODES: u32 = LETTERS * LETTERS * 1_000;
-    // The largest multiple of CODES; what lies above it would favour the first codes.
+    // The largest multiple of CODES; numbers above it would favour the first codes.
     const FAIR: u32 = u32::MAX - u32::MAX % CODES;
     loop {
         let mut bytes = [0; 4];
@@ -208,44 +208,45 @@ pub fn random_code() -> Result<String, OfficeError> {
     }
 }
 
-/// A version of what an agent sees of its mail: the same version, the same mail.
+/// A version of what an agent sees of its mail. While it is the same, nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewVersion(pub(crate) u64);
 
 impl From<u64> for ViewVersion {
-    /// For stores that count.
+    /// For the in-memory store of tests.
     fn from(count: u64) -> Self {
         Self(count)
     }
 }
 
-/// Something that was put into an agent's log.
+/// An entry of an agent's log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// Whose log.
+    /// The agent whose log it is in.
     pub agent: AgentKey,
-    /// What, and at which cursor. The cursor is always a number.
+    /// The entry. Its cursor is always a number.
     pub entry: Entry,
 }
 
-/// The answer of a verb that writes: durable when it is given.
+/// The result of a verb that writes, which is durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written<T> {
-    /// What the caller asked for.
+    /// The answer to the caller.
     pub answer: T,
-    /// What the verb put into logs, in the order of each log. Empty where it changed nothing, such as a repeated send.
+    /// The log entries that the verb appended, in the order of each log. Empty where it changed nothing, as for a
+    /// repeated send.
     pub entries: Vec<LogEntry>,
 }
 
 impl<T> Written<T> {
-    /// An answer that changed no log.
+    /// Returns an answer without log entries.
     pub fn quiet(answer: T) -> Self {
         Self { answer, entries: Vec::new() }
     }
 }
 
 impl<T> Written<Vec<T>> {
-    /// Several results as one, with the log entries of all.
+    /// Combines several results, with the log entries of all.
     pub(crate) fn gather(all: impl IntoIterator<Item = Written<T>>) -> Self {
         let mut gathered = Self::quiet(Vec::new());
         for one in all {
@@ -256,28 +257,27 @@ impl<T> Written<Vec<T>> {
     }
 }
 
-/// How a message that another office accepted goes on here: under the id that whoever carries it chose, with the ttl and
-/// trace that it has, since the hop was paid for there.
+/// The id, ttl and trace of a message that another office accepted. The hop was counted there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crossing {
-    /// The id of the message here, and of its task, should it be one.
+    /// The id of the message here, and of its task if it is one.
     pub id: Uuid,
-    /// Hops left and hands passed through.
+    /// Its ttl and trace.
     pub hop: Hop,
 }
 
-/// A number in a log, of which none is negative.
+/// Converts a log number, which is never negative.
 pub(crate) fn log_number(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// The subject by which sessions are found: the same for `Plan` and ` plan`.
+/// Returns the folded subject, which identifies sessions: the same for `Plan` and ` plan`.
 pub fn fold_subject(subject: &str) -> String {
     subject.trim().to_lowercase()
 }
 
-/// An instant as both databases store it: to the microsecond, and not before [`FIRST_TIME`]. Verbs round what they are given,
-/// so that what they answer and what is read back later are the same.
+/// Rounds an instant to what both databases store, microseconds from [`FIRST_TIME`] on, so that a verb returns the same time
+/// as a later read.
 pub fn to_micros(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at).max(FIRST_TIME)
 }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_kept_as_the_hex_of_its_sha256() {
+    fn a_key_is_stored_as_the_hex_of_its_sha256() {
         let hex = KeyHash::of("abc").to_hex();
         assert_eq!(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }

@@ -1,4 +1,4 @@
-//! The verbs of the store, one file for each group: each loads facts, asks core, and writes rows.
+//! The verbs of the store, one file for each group. Each verb loads facts, calls core to decide, and writes rows.
 
 mod agents;
 mod connections;

@@ -1,4 +1,4 @@
-//! Both sides of a copy, read in one order and compared row by row through their checksums.
+//! Compares both sides of a copy by checksums over all rows in one order.
 
 use std::ops::ControlFlow;
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use super::source::CopySource;
 use super::tables::{TABLES, Table};
 use super::target::{CopyTarget, failed};
-use super::{Copied, CopyProgress, CopyStage, tell};
+use super::{Copied, CopyProgress, CopyStage, report};
 use crate::error::{Result, conflict};
 
-/// Rows between two reports of progress.
-const TELL: u64 = 20_000;
+/// Rows between two progress reports.
+const REPORT_EVERY: u64 = 20_000;
 /// Ends a row (the ASCII record separator). A text that contains it changes both checksums alike.
 const END: [u8; 1] = [30];
 
@@ -24,8 +24,8 @@ pub(super) async fn compare(
     let mut rows = Vec::with_capacity(TABLES.len());
     let mut whole = Sha256::new();
     for table in &TABLES {
-        let here = here(source, table)?;
-        let there = there(target, table, here.0, progress).await?;
+        let here = sum_source(source, table)?;
+        let there = sum_target(target, table, here.0, progress).await?;
         if here.0 != there.0 {
             let detail = format!("{} has {} rows in the file and {} in the copy", table.name, here.0, there.0);
             return Err(differ(&detail));
@@ -44,8 +44,8 @@ fn differ(detail: &str) -> crate::StoreError {
     conflict(format!("{detail}; --start-over removes the copy and begins anew"))
 }
 
-/// Rows and checksum in SQLite.
-fn here(source: &CopySource, table: &Table) -> Result<(u64, [u8; 32])> {
+/// Returns the number of rows and their checksum in SQLite.
+fn sum_source(source: &CopySource, table: &Table) -> Result<(u64, [u8; 32])> {
     let sql = table.check_source();
     source.with(|db| {
         let (mut count, mut sum) = (0, Sha256::new());
@@ -60,8 +60,8 @@ fn here(source: &CopySource, table: &Table) -> Result<(u64, [u8; 32])> {
     })
 }
 
-/// Rows and checksum in PostgreSQL.
-async fn there(
+/// Returns the number of rows and their checksum in PostgreSQL.
+async fn sum_target(
     target: &CopyTarget,
     table: &Table,
     total: u64,
@@ -74,10 +74,10 @@ async fn there(
         sum.update(row.get::<_, &str>(0));
         sum.update(END);
         count += 1;
-        if count % TELL == 0 {
-            tell(progress, CopyStage::Comparing, table.name, count, total)?;
+        if count % REPORT_EVERY == 0 {
+            report(progress, CopyStage::Comparing, table.name, count, total)?;
         }
     }
-    tell(progress, CopyStage::Comparing, table.name, count, total)?;
+    report(progress, CopyStage::Comparing, table.name, count, total)?;
     Ok((count, sum.finalize().into()))
 }

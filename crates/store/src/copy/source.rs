@@ -1,4 +1,4 @@
-//! The SQLite file that is copied.
+//! The SQLite file to copy from.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ use super::tables::Table;
 use crate::StoreError;
 use crate::error::Result;
 
-/// Rows in one page, and bytes after which it ends sooner.
+/// Most rows of a page, and the bytes after which it ends.
 const ROWS: usize = 2_000;
 const BYTES: usize = 8 << 20;
 
-/// The one connection to the file. Its statements are short, and nobody else waits for this thread.
+/// The connection to the file. Its statements are short enough to run on the runtime's thread.
 pub(super) struct CopySource(Mutex<Connection>);
 
-/// Some rows of a table.
+/// A page of a table.
 pub(super) struct RowPage {
-    /// A JSON array of them.
+    /// The rows as a JSON array.
     pub(super) rows: String,
     pub(super) count: u64,
-    /// The key of the last one, as JSON; that of the page before where there are none.
+    /// The key of the last row, as JSON; that of the previous page where there are none.
     pub(super) last: String,
 }
 
@@ -33,9 +33,9 @@ impl CopySource {
         Ok(Self(Mutex::new(db)))
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         let db = self.0.lock();
-        look(&db).map_err(StoreError::internal)
+        read(&db).map_err(StoreError::internal)
     }
 
     pub(super) fn count(&self, table: &Table) -> Result<u64> {
@@ -44,10 +44,10 @@ impl CopySource {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// A hash that changes with any work of a server on the file: over the agents, the end of each log, and the last changes of what is
-    /// in no log. And over the version of the schema: half a copy in an older one cannot be continued.
+    /// Returns a hash that changes when a server works on the file: over the agents, the end of each log, and the last
+    /// changes of what is in no log. Also over the schema version: a partial copy of an older one cannot be continued.
     pub(super) fn fingerprint(&self) -> Result<String> {
-        const LOOKS: [&str; 4] = [
+        const QUERIES: [&str; 4] = [
             "SELECT 'version ' || max(version) FROM refinery_schema_history",
             "SELECT hex(public_id) || ' ' || log_floor
                     || ' ' || coalesce((SELECT max(number) FROM deliveries WHERE agent_id = agents.id), 0)
@@ -58,7 +58,7 @@ impl CopySource {
         ];
         let sum = self.with(|db| {
             let mut sum = Sha256::new();
-            for sql in LOOKS {
+            for sql in QUERIES {
                 let mut select = db.prepare(sql)?;
                 let mut rows = select.query([])?;
                 while let Some(row) = rows.next()? {
@@ -71,7 +71,7 @@ impl CopySource {
         Ok(hex::encode(sum.finalize()))
     }
 
-    /// The next rows after a key.
+    /// Returns the next rows after a key.
     pub(super) fn page(&self, table: &Table, last: &str) -> Result<RowPage> {
         let key: Vec<serde_json::Value> = serde_json::from_str(last).map_err(StoreError::internal)?;
         let key = key.into_iter().map(|value| match value {

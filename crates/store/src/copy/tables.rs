@@ -1,41 +1,41 @@
-//! What is copied, and how each column of SQLite becomes one of PostgreSQL.
+//! The tables to copy, and how each column of SQLite becomes one of PostgreSQL.
 
-/// How a column travels: as JSON, from what SQLite holds to what PostgreSQL does.
+/// The type of a column, which is copied as JSON.
 #[derive(Debug, Clone, Copy)]
-enum ColumnForm {
+enum ColumnType {
     Number,
     Small,
     Text,
     Flag,
     Bytes,
     Id,
-    /// Microseconds there, an instant here.
+    /// Microseconds in SQLite, a timestamp in PostgreSQL.
     Instant,
 }
 
-use ColumnForm::{Bytes, Flag, Id, Instant, Number, Small, Text};
+use ColumnType::{Bytes, Flag, Id, Instant, Number, Small, Text};
 
-/// A table: where it is read from, in which order, and its columns with how they are read.
+/// A table to copy.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    /// Columns of SQLite by which it is read page by page; there is an index that begins with them.
+    /// The columns by which SQLite reads it page by page; an index begins with them.
     pub(super) key: &'static [&'static str],
     from: &'static str,
-    /// One order for both sides, in the words of each, where it is not the key.
+    /// The order on both sides (SQLite, PostgreSQL), where it is not the key.
     order: Option<(&'static str, &'static str)>,
-    /// The columns that both sides have, each with its form.
+    /// The columns that both sides have, each with its type.
     columns: &'static str,
-    /// The columns that only PostgreSQL has: name, form, and the expression in SQLite.
-    made: &'static [(&'static str, ColumnForm, &'static str)],
+    /// The columns that only PostgreSQL has: name, type, and the expression in SQLite.
+    made: &'static [(&'static str, ColumnType, &'static str)],
 }
 
-/// A table that is the same on both sides, in the order of its key.
+/// Returns a table that is the same on both sides, in the order of its key.
 const fn table(name: &'static str, key: &'static [&'static str], columns: &'static str) -> Table {
     Table { name, key, from: name, order: None, columns, made: &[] }
 }
 
-/// All tables, those that others refer to first.
+/// All tables, referenced ones first.
 pub(super) const TABLES: [Table; 20] = [
     table("households", &["id"], "id number, public_id id, created_at instant"),
     table(
@@ -132,16 +132,16 @@ pub(super) const TABLES: [Table; 20] = [
 ];
 
 impl Table {
-    /// Name, form, and expression in SQLite of every column.
-    fn columns(&self) -> impl Iterator<Item = (&'static str, ColumnForm, &'static str)> {
+    /// Returns name, type, and expression in SQLite of every column.
+    fn columns(&self) -> impl Iterator<Item = (&'static str, ColumnType, &'static str)> {
         let same = self.columns.split(',').filter_map(|column| {
             let (name, form) = column.trim().split_once(' ')?;
-            Some((name, FORMS.iter().find(|(word, _)| *word == form)?.1, name))
+            Some((name, TYPES.iter().find(|(word, _)| *word == form)?.1, name))
         });
         same.chain(self.made.iter().copied())
     }
 
-    /// The order on both sides.
+    /// Returns the order on both sides.
     fn order(&self) -> (String, String) {
         match self.order {
             Some((here, there)) => (here.to_owned(), there.to_owned()),
@@ -149,13 +149,13 @@ impl Table {
         }
     }
 
-    /// Counts it in SQLite.
+    /// Returns the statement that counts the rows in SQLite.
     pub(super) fn count_source(&self) -> String {
         format!("SELECT count(*) FROM {}", self.from)
     }
 
-    /// Reads at most so many rows after a place: the columns of the key, and the row as JSON. The key's values of the last
-    /// row before are ?1 and so on; without them it begins at the beginning.
+    /// Returns the statement that reads the next rows in SQLite: the columns of the key, and the row as JSON. ?1 and so
+    /// on are the key of the last row read, if the table was `begun`.
     pub(super) fn read_source(&self, begun: bool, most: usize) -> String {
         let values: Vec<String> = self
             .columns()
@@ -175,10 +175,10 @@ impl Table {
         )
     }
 
-    /// Every row of SQLite as a text that is the same on both sides.
+    /// Returns the statement that reads all rows in SQLite, each as a text that is the same on both sides.
     pub(super) fn check_source(&self) -> String {
         let values = self.columns().map(|(_, form, from)| match form {
-            // The hex of nothing is an empty text.
+            // The hex of NULL is an empty text.
             Id | Bytes => format!("coalesce('=' || nullif(lower(hex({from})), ''), '-')"),
             _ => format!("coalesce('=' || ({from}), '-')"),
         });
@@ -186,7 +186,7 @@ impl Table {
         format!("SELECT {row} FROM {} ORDER BY {}", self.from, self.order().0)
     }
 
-    /// Every row of PostgreSQL as the same text.
+    /// Returns the statement that reads all rows in PostgreSQL, each as the same text.
     pub(super) fn check_target(&self) -> String {
         let values = self.columns().map(|(name, form, _)| {
             let text = match form {
@@ -203,7 +203,7 @@ impl Table {
         format!("SELECT {row} FROM {} ORDER BY {}", self.name, self.order().1)
     }
 
-    /// Writes rows that are a JSON array in $1.
+    /// Returns the statement that inserts the rows of the JSON array $1.
     pub(super) fn write_target(&self) -> String {
         let names: Vec<&str> = self.columns().map(|(name, ..)| name).collect();
         let types: Vec<String> = self.columns().map(|(name, form, _)| format!("{name} {}", type_of(form))).collect();
@@ -211,7 +211,7 @@ impl Table {
             .columns()
             .map(|(name, form, _)| match form {
                 Instant => format!("'epoch'::timestamptz + x.{name} * interval '1 microsecond'"),
-                // An id that is not there comes as an empty text.
+                // A missing id is an empty text.
                 Id => format!("nullif(x.{name}, '')::uuid"),
                 _ => format!("x.{name}"),
             })
@@ -226,7 +226,7 @@ impl Table {
     }
 }
 
-const FORMS: [(&str, ColumnForm); 7] = [
+const TYPES: [(&str, ColumnType); 7] = [
     ("number", Number),
     ("small", Small),
     ("text", Text),
@@ -236,7 +236,7 @@ const FORMS: [(&str, ColumnForm); 7] = [
     ("instant", Instant),
 ];
 
-fn type_of(form: ColumnForm) -> &'static str {
+fn type_of(form: ColumnType) -> &'static str {
     match form {
         Number | Instant => "bigint",
         Small => "smallint",
@@ -251,7 +251,7 @@ mod tests {
     use super::TABLES;
 
     #[test]
-    fn every_column_has_a_form() {
+    fn every_column_has_a_type() {
         for table in &TABLES {
             assert_eq!(
                 table.columns().count(),

@@ -1,4 +1,4 @@
-//! The PostgreSQL database that is copied to, and the note in it of how far the copy has come.
+//! The PostgreSQL database to copy to, and the progress of the copy in it.
 
 use tokio_postgres::Client;
 
@@ -8,20 +8,20 @@ use super::tables::{TABLES, Table};
 use crate::error::{Result, conflict};
 use crate::{StoreError, postgres};
 
-/// The one connection to it.
+/// The connection to it.
 pub(super) struct CopyTarget(pub(super) Client);
 
-/// What is in it before a copy.
+/// The state of the target before a copy.
 pub(super) enum TargetState {
     /// An office without agents and households.
-    Nothing,
-    /// Part of a copy, and the fingerprint of what it is of.
-    Half(String),
+    Empty,
+    /// A partial copy, and the fingerprint of its source.
+    Partial(String),
     /// A finished copy.
-    Whole { of: String, copied: Copied },
+    Complete { of: String, copied: Copied },
 }
 
-/// How far a table is copied.
+/// The progress of a table.
 pub(super) struct CopyPlace {
     pub(super) last: String,
     pub(super) copied: i64,
@@ -29,11 +29,11 @@ pub(super) struct CopyPlace {
 }
 
 impl CopyTarget {
-    /// Brings the schema up to date in a database that has nothing else in it, and looks what is there.
-    pub(super) async fn look(&mut self) -> Result<TargetState> {
-        let strangers = "SELECT to_regclass('refinery_schema_history') IS NULL
+    /// Migrates the schema of a database that has no other tables, and returns its state.
+    pub(super) async fn state(&mut self) -> Result<TargetState> {
+        let foreign = "SELECT to_regclass('refinery_schema_history') IS NULL
                          AND EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema())";
-        if self.0.query_one(strangers, &[]).await.map_err(failed)?.get(0) {
+        if self.0.query_one(foreign, &[]).await.map_err(failed)?.get(0) {
             return Err(conflict("the target has tables of something else; make an empty database and name that"));
         }
         let busy = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
@@ -53,22 +53,22 @@ impl CopyTarget {
                 true => Err(conflict(
                     "the target has agents of its own, or a household; make an empty database and name that",
                 )),
-                false => Ok(TargetState::Nothing),
+                false => Ok(TargetState::Empty),
             };
         }
         let row = self.0.query_one("SELECT fingerprint, checksum FROM copy_source", &[]).await.map_err(failed)?;
         let (of, checksum): (String, Option<String>) = (row.get(0), row.get(1));
-        let Some(checksum) = checksum else { return Ok(TargetState::Half(of)) };
+        let Some(checksum) = checksum else { return Ok(TargetState::Partial(of)) };
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in &TABLES {
             rows.push((table.name, u64::try_from(self.place(table).await?.copied).unwrap_or(0)));
         }
-        Ok(TargetState::Whole { of, copied: Copied { rows, checksum } })
+        Ok(TargetState::Complete { of, copied: Copied { rows, checksum } })
     }
 
-    /// Makes the note.
+    /// Creates the tables for the progress.
     pub(super) async fn begin(&self, fingerprint: &str) -> Result<()> {
-        // A fingerprint is hex; all of this is one transaction.
+        // A fingerprint is hex, so it needs no escaping. Runs as one transaction.
         let sql = format!(
             "CREATE TABLE copy_progress (table_name TEXT PRIMARY KEY, last TEXT NOT NULL, copied BIGINT NOT NULL,
                                          done BOOLEAN NOT NULL);
@@ -78,7 +78,7 @@ impl CopyTarget {
         self.0.batch_execute(&sql).await.map_err(failed)
     }
 
-    /// Removes a half copy.
+    /// Removes a partial copy.
     pub(super) async fn clear(&self) -> Result<()> {
         let tables: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
         let sql = format!(
@@ -95,23 +95,23 @@ impl CopyTarget {
         Ok(row.map_or_else(beginning, |row| CopyPlace { last: row.get(0), copied: row.get(1), done: row.get(2) }))
     }
 
-    /// Writes a page, and notes how far it goes, in one transaction. Returns how many rows of the table there are.
-    pub(super) async fn take(&mut self, table: &Table, page: &RowPage, before: CopyPlace) -> Result<u64> {
+    /// Writes a page and the progress in one transaction. Returns the number of rows copied of this table.
+    pub(super) async fn write_page(&mut self, table: &Table, page: &RowPage, before: CopyPlace) -> Result<u64> {
         let done = page.count == 0;
         let copied = before.copied + i64::try_from(page.count).unwrap_or(0);
         let tx = self.0.transaction().await.map_err(failed)?;
         if !done {
             tx.execute(&table.write_target(), &[&page.rows]).await.map_err(failed)?;
         }
-        let note = "INSERT INTO copy_progress (table_name, last, copied, done) VALUES ($1, $2, $3, $4)
+        let progress = "INSERT INTO copy_progress (table_name, last, copied, done) VALUES ($1, $2, $3, $4)
                     ON CONFLICT (table_name) DO UPDATE SET last = $2, copied = $3, done = $4";
-        tx.execute(note, &[&table.name, &page.last, &copied, &done]).await.map_err(failed)?;
+        tx.execute(progress, &[&table.name, &page.last, &copied, &done]).await.map_err(failed)?;
         tx.commit().await.map_err(failed)?;
         Ok(u64::try_from(copied).unwrap_or(0))
     }
 
-    /// New rows get numbers after those that were copied.
-    pub(super) async fn finish_rows(&self) -> Result<()> {
+    /// Sets the id sequences after the copied rows.
+    pub(super) async fn set_sequences(&self) -> Result<()> {
         for table in [
             "households",
             "household_tokens",
@@ -131,8 +131,8 @@ impl CopyTarget {
         self.0.batch_execute("ANALYZE").await.map_err(failed)
     }
 
-    /// Notes that the copy is whole: from now on a server may open it.
-    pub(super) async fn seal(&self, copied: &Copied) -> Result<()> {
+    /// Marks the copy as complete: from now on a server may open it.
+    pub(super) async fn mark_complete(&self, copied: &Copied) -> Result<()> {
         let sql = "UPDATE copy_source SET checksum = $1, finished_at = now()";
         self.0.execute(sql, &[&copied.checksum]).await.map(drop).map_err(failed)
     }

@@ -1,9 +1,9 @@
-//! Where the statements of the two databases differ. Their tables are the same, but for the index of words and the last number
-//! of each log.
+//! SQL fragments that differ between the two databases. Their tables are the same, except for the search index and the
+//! last number of each log.
 
 use std::sync::OnceLock;
 
-/// A statement that runs often: formatted once for each database.
+/// A statement that runs often, formatted once for each database.
 pub(crate) struct SqlOf([OnceLock<String>; 2]);
 
 impl SqlOf {
@@ -17,13 +17,13 @@ impl SqlOf {
     }
 }
 
-/// What a search looks for: messages that have all of it.
+/// A search. A hit has to meet all conditions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// An agent that may find them.
+    /// An agent that may see the hits.
     pub(crate) reader: Option<i64>,
     pub(crate) from: Option<i64>,
-    /// Words and phrases of the text or the subject, and of the subject alone.
+    /// Words and phrases in the text or the subject, and in the subject only.
     pub(crate) text: &'a [String],
     pub(crate) subject: &'a [String],
 }
@@ -32,49 +32,50 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
     is_postgres: bool,
-    /// A group's name as in the index on it.
+    /// A group's name as in its index.
     pub(crate) group_key: &'static str,
     /// Locks the rows of a `SELECT` to the end of the transaction.
     pub(crate) for_update: &'static str,
-    /// Locks the rows of a `SELECT` against those that refer to them too.
+    /// Locks the rows of a `SELECT` also against inserts that refer to them.
     pub(crate) for_update_key: &'static str,
-    /// Takes shared locks on the rows of a `SELECT` to the end of the transaction.
+    /// Locks the rows of a `SELECT` in shared mode to the end of the transaction.
     pub(crate) for_share: &'static str,
-    /// Locks the rows of a `SELECT` that no other transaction has locked, and leaves out the others.
+    /// Locks the rows of a `SELECT`, without those that another transaction has locked.
     pub(crate) skip_locked: &'static str,
     /// The id of the task `t` as text.
     pub(crate) task_id: &'static str,
-    /// Joins the right side to the left one, in this order: without statistics SQLite may begin with the larger table.
+    /// Joins in this order: without statistics SQLite may begin with the larger table.
     pub(crate) then_join: &'static str,
-    /// The function that finds a text in a text.
+    /// The function that returns the position of a substring.
     pub(crate) position: &'static str,
-    /// `IN` the numbers of this parameter.
+    /// Whether a number is in the list of this parameter.
     pub(crate) in_list: fn(&str) -> String,
-    /// `IN` the ids of this parameter.
+    /// Whether an id is in the list of this parameter.
     pub(crate) in_ids: fn(&str) -> String,
-    /// Selects each number of the list `$1`, and these columns.
+    /// Selects each number of the list `$1` with these columns.
     pub(crate) each_of_list: fn(&str) -> String,
-    /// A text as it is in JSON.
+    /// A text as a JSON string.
     pub(crate) as_json: fn(&str) -> String,
-    /// The highest number that was ever given in the log of this agent.
+    /// The highest number that was ever assigned in the log of this agent.
     pub(crate) log_head: fn(&str) -> String,
-    /// Entries of several logs in the order `place` of the list `$1`, whose items are `[agent, since, until]` as JSON: so many
-    /// of each log at most, and so many in all.
+    /// Selects entries of several logs in the order `place` of the JSON list `$1` of `[agent, since, until]`, with a
+    /// maximum for each log and for all.
     pub(crate) logs: fn(usize, usize) -> String,
-    /// What sessions `s` are in order by: `NULL` without messages. The same of a message `m`.
+    /// The sort key of sessions `s`, `NULL` without messages; and the same of a message `m`.
     pub(crate) newest_of_session: &'static str,
     pub(crate) newest_is: &'static str,
-    /// The sessions `s` of the list `$2`, in its order `w.place`.
+    /// The sessions `s` of the list `$2`, whose order is `w.place`.
     pub(crate) listed_sessions: &'static str,
-    /// What to join to the session `s` for the newest of its messages `m` with this property, so many at most, in any order.
+    /// Joins to the session `s` the newest of its messages `m` that meet a condition, up to a limit, in any order.
     pub(crate) newest: fn(&str, &str) -> String,
-    /// Whether the sessions of an inbox are read together with their newest messages: in SQLite a statement for each costs less.
+    /// Whether an inbox is read by one statement with the newest messages of all sessions. In SQLite a statement for
+    /// each session is faster.
     pub(crate) joins_newest: bool,
-    /// The parameters `$2`, `$3` and `$4` of a search; and its newest hits, of which `$5` or later and before `$6`, `$7` at most:
-    /// messages `m`, in the order of `w.place`.
+    /// The parameters `$2`, `$3` and `$4` of a search; and its newest hits from `$5` to before `$6`, at most `$7`:
+    /// messages `m`, ordered by `w.place`.
     pub(crate) words: fn(&Wanted<'_>) -> [String; 3],
     pub(crate) hits: &'static str,
-    /// The bytes of the database, unread messages and agents, both counted up to `$1`.
+    /// Selects the bytes of the database, and the numbers of unread messages and agents, counted up to `$1`.
     pub(crate) office_size: &'static str,
 }
 
@@ -99,7 +100,7 @@ pub(crate) const SQLITE: Dialect = Dialect {
                  coalesce((SELECT log_floor FROM agents WHERE id = {agent}), 0))"
         )
     },
-    // A table-valued function sees the tables to its left, which a subquery does not.
+    // A table-valued function can refer to the tables to its left, a subquery cannot.
     logs: |each, most| {
         format!(
             "SELECT w.agent_id, w.place, w.number, e.message_id, v.event, e.delivered_at, e.read_at, e.rung_at, e.from_person
@@ -133,7 +134,7 @@ pub(crate) const SQLITE: Dialect = Dialect {
         let subject = wanted.subject.iter().map(|text| term("subject", text));
         [who.chain(text).chain(subject).collect::<Vec<_>>().join(" AND "), String::new(), String::new()]
     },
-    // A row of the index is microseconds << 12 | a number; times that this cannot hold are cut.
+    // A row id of the index is microseconds << 12 | a sequence number; times out of its range are clamped.
     hits: "(SELECT rowid AS place FROM search.words
             WHERE words MATCH $2 AND rowid >= (min(max($5, 0), 2251799813685247) << 12)
             AND rowid < (min(max($6, 0), 2251799813685247) << 12)
@@ -145,7 +146,7 @@ pub(crate) const SQLITE: Dialect = Dialect {
         FROM pragma_page_count() p, pragma_page_size() s",
 };
 
-/// The query for all the phrases in the lines of this parameter.
+/// The tsquery for the phrases in the lines of this parameter.
 macro_rules! phrases {
     ($lines:literal) => {
         concat!(
@@ -173,7 +174,8 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     each_of_list: |columns| format!("SELECT unnest(CAST($1 AS bigint[])), {columns}"),
     as_json: |text| format!("to_json({text})::text"),
     log_head: |agent| format!("coalesce((SELECT head FROM mailboxes WHERE agent_id = {agent}), 0)"),
-    // Two bounds of one column count as a short range: the log would be read to its end and sorted.
+    // `number + 0`: for two bounds of one column the planner expects a short range, and would read the log to its end
+    // and sort it.
     logs: |each, most| {
         format!(
             "SELECT x.id AS agent_id, x.place, c.*
@@ -201,7 +203,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
         )
     },
     joins_newest: true,
-    // Lines of terms, each a phrase of its words. The names of agents are lexemes as they stand.
+    // One term per line, each a phrase. The names of agents are lexemes.
     words: |wanted| {
         let agent = |kind: &str, agent: Option<i64>| agent.map(|agent| format!("'@{kind}{agent}'"));
         let who: Vec<String> = agent("m", wanted.reader).into_iter().chain(agent("f", wanted.from)).collect();

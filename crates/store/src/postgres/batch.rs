@@ -1,8 +1,9 @@
 //! A batch of messages in one transaction: two round trips, whatever the size of the batch.
 //!
-//! The first begins the transaction, locks the mailboxes, and looks up the facts about the messages under those locks ([`facts`]).
-//! Then each message is sent by the verb that SQLite uses too ([`send`]), which reads these facts and buffers rows. The second writes
-//! the rows and commits. Only new sessions, replies, tasks, groups and idempotency keys need more round trips.
+//! The first begins the transaction, locks the mailboxes, and looks up the facts about the messages under those locks
+//! ([`facts`]). Then each message is sent by the verb that SQLite uses too ([`send`]), which reads these facts and
+//! buffers rows. The second writes the rows and commits. Only new sessions, replies, tasks, groups and idempotency keys
+//! need more round trips.
 
 mod facts;
 

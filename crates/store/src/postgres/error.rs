@@ -21,8 +21,8 @@ impl From<tokio_postgres::Error> for Failed {
 /// Maps an error of PostgreSQL: `unavailable` where a retry may help, else `internal`.
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     let unreachable = match error.code() {
-        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: I/O of the server. And a
-        // server that accepts no writes during a failover.
+        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: I/O of the
+        // server. And a server that accepts no writes during a failover.
         Some(state) => {
             *state == SqlState::READ_ONLY_SQL_TRANSACTION
                 || ["08", "53", "57", "58"].contains(&state.code().get(..2).unwrap_or_default())

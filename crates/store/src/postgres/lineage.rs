@@ -1,20 +1,21 @@
-//! Detects a database that is in an earlier state than before: a restored dump, a recovered server, or a promoted standby that
-//! lacks the last transactions.
+//! Detects a database that is in an earlier state than before: a restored dump, a recovered server, or a promoted
+//! standby that lacks the last transactions.
 //!
-//! Clients remember cursors. Such a database would assign the numbers after its last entry a second time, and clients with
-//! cursors from before would skip the new mail under them. So all logs are advanced by a million.
+//! Clients remember cursors. Such a database would assign the numbers after its last entry a second time, and clients
+//! with cursors from before would skip the new mail under them. So all logs are advanced by a million.
 
 use tokio_postgres::{Client, Error};
 
 use crate::database::CURSOR_ADVANCE;
 use crate::error::Result;
 
-/// Identifies the state of this database: the timeline of its server, which changes with a recovery or a promotion, and the OID of
-/// a table, which changes when a dump is restored. NULL on a standby.
+/// Identifies the state of this database: the timeline of its server, which changes with a recovery or a promotion, and
+/// the OID of a table, which changes when a dump is restored. NULL on a standby.
 const LINEAGE: &str = "SELECT CASE WHEN pg_is_in_recovery() THEN NULL
     ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || ':' || to_regclass('mailboxes')::oid::text END";
 
-/// Identifies the server: dumps restored into new servers may give a table the same OID each time. Not every role may read it.
+/// Identifies the server: dumps restored into new servers may give a table the same OID each time. Not every role may
+/// read it.
 const SERVER: &str = "SELECT system_identifier::text FROM pg_control_system()";
 
 const ADVANCE: &str = "
@@ -75,8 +76,8 @@ pub(super) async fn check(client: &mut Client) -> Result<ServerRole, Error> {
     Ok(ServerRole::Primary)
 }
 
-/// Returns whether the two are the same but for the server, which only the first has: the second was stored by an older version,
-/// or by a role that may not read it.
+/// Returns whether the two are the same but for the server, which only the first has: the second was stored by an older
+/// version, or by a role that may not read it.
 fn adds_server(one: &str, other: &str) -> bool {
     one.strip_prefix(other).is_some_and(|server| server.starts_with(':')) && other.split(':').count() == 2
 }

@@ -1,7 +1,7 @@
 //! Hints from other processes.
 //!
-//! Processes notify each other by NOTIFY. Each listens on its own connection and reconnects when that is lost. Notifications in
-//! between are lost too, so the subscribers then get [`Hint::Missed`].
+//! Processes notify each other by NOTIFY. Each listens on its own connection and reconnects when that is lost.
+//! Notifications in between are lost too, so the subscribers then get [`Hint::Missed`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -110,8 +110,9 @@ impl PostgresStore {
     }
 }
 
-/// Prepares a new connection: makes its commits durable, and checks the server, which may be another than before, one that was or
-/// will be promoted. A connection to a server that is still a standby is refused: it would outlast the promotion unchecked.
+/// Prepares a new connection: makes its commits durable, and checks the server, which may be another than before, one
+/// that was or will be promoted. A connection to a server that is still a standby is refused: it would outlast the
+/// promotion unchecked.
 async fn prepare(client: &mut Client, migrated: bool) -> Result<(), HookError> {
     client.execute(DURABLE, &[]).await.map_err(HookError::Backend)?;
     if migrated && lineage::check(client).await.map_err(HookError::Backend)? == ServerRole::Standby {

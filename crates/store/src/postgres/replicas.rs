@@ -75,8 +75,8 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the listeners that have not seen the end of their logs, or whose keys have ended. The head alone does not decide: it may
-/// have been advanced, and the entries after the listener's removed.
+/// Returns the listeners that have not seen the end of their logs, or whose keys have ended. The head alone does not
+/// decide: it may have been advanced, and the entries after the listener's removed.
 pub(super) async fn stale_listeners(
     client: &Object,
     listeners: &[ListenerState],
@@ -140,8 +140,8 @@ pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Ch
         .collect())
 }
 
-/// A limit is stored as the instant at which everything charged is earned back (GCRA). One statement checks and charges, so that
-/// concurrent charges of all processes are counted.
+/// A limit is stored as the instant at which everything charged is earned back (GCRA). One statement checks and
+/// charges, so that concurrent charges of all processes are counted.
 const CHARGE: &str = "
 WITH spent AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[])
@@ -160,7 +160,8 @@ WITH spent AS (
 )
 SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
 
-/// Deletes rows with nothing left to earn back, in the order in which others lock them. A row that is being charged is skipped.
+/// Deletes rows with nothing left to earn back, in the order in which others lock them. A row that is being charged is
+/// skipped.
 pub(super) async fn prune_rate_limits(client: &Object) -> Result<(), Failed> {
     let delete = "WITH paid AS MATERIALIZED (
             SELECT of, key FROM allowances WHERE earned_at < now() ORDER BY of, key FOR UPDATE SKIP LOCKED)

@@ -12,8 +12,8 @@ use crate::types::AgentKey;
 pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Failed> {
     let mut wanted: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
     wanted.sort_unstable();
-    // Entries that a crash of the database loses are indexed again, so the commit does not wait for the disk. And a few entries of
-    // many logs are read by index, whatever the planner estimates for such a list.
+    // Entries that a crash of the database loses are indexed again, so the commit does not wait for the disk. And a few
+    // entries of many logs are read by index, whatever the planner estimates for such a list.
     let settings = tx
         .prepare_cached(
             "SELECT set_config('synchronous_commit', 'off', TRUE), set_config('enable_seqscan', 'off', TRUE),
@@ -64,8 +64,8 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     if grown.is_empty() {
         return Ok(indexed);
     }
-    // A tsvector has a maximum size, so only the first 100,000 characters of a message are indexed. Ordered by the key, so that two
-    // processes that index the mail of one group do not deadlock.
+    // A tsvector has a maximum size, so only the first 100,000 characters of a message are indexed. Ordered by the key,
+    // so that two processes that index the mail of one group do not deadlock.
     let add = tx
         .prepare_cached(
             "INSERT INTO search_words (message_id, created_at, words, subject)
@@ -83,7 +83,8 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
              ON CONFLICT DO NOTHING",
         )
         .await?;
-    // A task that the office rejected is in no log, but the update that says so is in its sender's. Only the sender finds it.
+    // A task that the office rejected is in no log, but the update that says so is in its sender's. Only the sender
+    // finds it.
     let add_rejected = tx
         .prepare_cached(
             "INSERT INTO search_words (message_id, created_at, words, subject)
@@ -113,8 +114,8 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     Ok(indexed)
 }
 
-/// Returns every agent whose log has entries that are not indexed. Scans all mailboxes. The head alone does not decide: it may have
-/// been advanced.
+/// Returns every agent whose log has entries that are not indexed. Scans all mailboxes. The head alone does not decide:
+/// it may have been advanced.
 pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Failed> {
     let select = client
         .prepare_cached(

@@ -1,7 +1,7 @@
 //! The queue of sends. Sends that wait at the same time share a transaction, as they do in SQLite.
 //!
-//! One task takes all messages that wait in the queue and writes them in one transaction, then the next. With two tasks the
-//! throughput was a fifth lower, and with four lower still, because each wrote smaller batches.
+//! One task takes all messages that wait in the queue and writes them in one transaction, then the next. With two tasks
+//! the throughput was a fifth lower, and with four lower still, because each wrote smaller batches.
 
 use std::sync::Arc;
 
@@ -91,7 +91,8 @@ async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<QueuedS
     }
 }
 
-/// Writes messages in one transaction; where that fails, each in one of its own, so that one bad message does not fail the others.
+/// Writes messages in one transaction; where that fails, each in one of its own, so that one bad message does not fail
+/// the others.
 async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Outcomes {
     match attempt(pool, account, messages).await {
         Ok(outcomes) => outcomes,

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL, with the words of libpq: `sslmode` and `sslrootcert` in the URL.
+//! TLS to PostgreSQL, configured like libpq: `sslmode` and `sslrootcert` in the URL.
 
 use std::future::Future;
 use std::io;
@@ -21,18 +21,18 @@ use tokio_rustls::{TlsConnector, client};
 use crate::StoreError;
 use crate::error::Result;
 
-/// How much of the server's certificate has to be right.
+/// How the server's certificate is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateCheck {
-    /// Nothing: it is only encrypted. What `prefer` and `require` mean.
+    /// Not at all, as for `prefer` and `require`.
     Nothing,
-    /// Somebody we trust signed it.
+    /// It has to be signed by a trusted root, as for `verify-ca`.
     Chain,
-    /// And it is for this host.
+    /// It also has to match the host name, as for `verify-full`.
     ChainAndName,
 }
 
-/// The URL without what tokio-postgres does not understand, and the TLS that it asks for.
+/// Splits a URL into the part that tokio-postgres understands and the TLS settings.
 pub(super) fn split(url: &str) -> Result<(String, Tls)> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut check, mut roots) = (CertificateCheck::Nothing, None);
@@ -51,7 +51,7 @@ pub(super) fn split(url: &str) -> Result<(String, Tls)> {
             _ => kept.push(pair),
         }
     }
-    // As in libpq: naming a root certificate means that it is verified.
+    // As in libpq: with a root certificate, `require` verifies the chain.
     if roots.is_some() && check == CertificateCheck::Nothing && kept.contains(&"sslmode=require") {
         check = CertificateCheck::Chain;
     }
@@ -64,7 +64,7 @@ fn decoded(text: &str) -> Result<String> {
     text.map(Into::into).map_err(|_| StoreError::invalid("sslrootcert in the database URL is not UTF-8"))
 }
 
-/// Makes TLS connections. Cheap to clone.
+/// A TLS connector. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
@@ -98,7 +98,7 @@ impl Tls {
     }
 }
 
-/// The certificates of a file, or those that everybody trusts.
+/// Returns the root certificates of a file, or the public ones.
 fn trusted(file: Option<&str>) -> Result<RootCertStore> {
     let Some(file) = file.filter(|file| *file != "system") else {
         return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
@@ -117,7 +117,7 @@ fn trusted(file: Option<&str>) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Takes a certificate for any host: signed by somebody we trust, or, without a chain, by anybody.
+/// Accepts a certificate for any host: signed by a trusted root, or, without `chain`, any certificate.
 #[derive(Debug)]
 struct AnyName {
     provider: Arc<CryptoProvider>,
@@ -128,14 +128,14 @@ impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
-        match chain.verify_server_cert(certificate, between, name, ocsp, now) {
-            // The name is looked at last, when all else is right.
+        match chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // The name is verified last, after the chain.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -179,7 +179,8 @@ where
     }
 }
 
-/// A handshake with one host, if it comes to that: a server may have no TLS, and a socket of the file system no host.
+/// A handshake with one host. The host is parsed only in the handshake: a Unix socket has no host name, and no
+/// handshake.
 pub(super) struct Handshake {
     connector: TlsConnector,
     host: String,
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_libpq_knows_is_taken_out_of_the_url() {
+    fn tls_settings_are_removed_from_the_url() {
         let url = |text: &str| split(text).unwrap().0;
         assert_eq!(url("postgres://h/d"), "postgres://h/d");
         assert_eq!(url("postgres://h/d?sslmode=disable"), "postgres://h/d?sslmode=disable");

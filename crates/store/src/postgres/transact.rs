@@ -10,8 +10,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 /// How often a transaction that conflicts with others is attempted.
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
-/// A connection of the pool while a verb uses it. [`InUse::finished`] returns it to the pool. Where the verb was cancelled or timed out
-/// before that, statements may still run on it, so it is closed instead.
+/// A connection of the pool while a verb uses it. [`InUse::finished`] returns it to the pool. Where the verb was
+/// cancelled or timed out before that, statements may still run on it, so it is closed instead.
 pub(super) struct InUse(Option<Object>);
 
 impl InUse {
@@ -49,8 +49,9 @@ impl DerefMut for InUse {
     }
 }
 
-/// Runs `$body`, a future of `Result<T, Failed>`, in a transaction called `$tx`, which is rolled back where the result is an error.
-/// A macro, because no closure type lets the future borrow both the transaction and the caller's variables.
+/// Runs `$body`, a future of `Result<T, Failed>`, in a transaction called `$tx`, which is rolled back where the result
+/// is an error. A macro, because no closure type lets the future borrow both the transaction and the caller's
+/// variables.
 macro_rules! transact {
     ($store:expr, $tx:ident => $body:expr) => {{
         let mut attempts = 0;

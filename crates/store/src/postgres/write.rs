@@ -36,7 +36,8 @@ impl LockedLogs {
         Ok(())
     }
 
-    /// Adds mailboxes that a statement locked. Those that were locked before keep their numbers, which may be assigned already.
+    /// Adds mailboxes that a statement locked. Those that were locked before keep their numbers, which may be assigned
+    /// already.
     pub(super) fn add(&mut self, logs: impl IntoIterator<Item = (i64, i64)>) {
         for (agent, head) in logs {
             self.0.entry(agent).or_insert(head);
@@ -145,11 +146,11 @@ struct EventColumns {
     at: Vec<Timestamp>,
 }
 
-/// Writes messages and deliveries. Locks the sessions in the common order, and takes ids under these locks in the order of the batch,
-/// so that ids order the messages of a session. A message that was overtaken by one that is in its session already gets the time of
-/// that one; $20 is the largest difference in microseconds that counts as overtaking, beyond that the clock was set back. Messages of
-/// this batch are in order already. Usage is counted after all sessions are locked, by agent. Returns the messages whose times
-/// were changed.
+/// Writes messages and deliveries. Locks the sessions in the common order, and takes ids under these locks in the order
+/// of the batch, so that ids order the messages of a session. A message that was overtaken by one that is in its
+/// session already gets the time of that one; $20 is the largest difference in microseconds that counts as overtaking,
+/// beyond that the clock was set back. Messages of this batch are in order already. Usage is counted after all sessions
+/// are locked, by agent. Returns the messages whose times were changed.
 const WRITE_MAIL: &str = "
 WITH incoming AS (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::smallint[],
@@ -212,7 +213,8 @@ const WRITE_ANSWER: &str =
     "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)";
 
 impl NewRows {
-    /// Appends a message to a session and to the logs of its recipients, which are locked. Returns its number in each log.
+    /// Appends a message to a session and to the logs of its recipients, which are locked. Returns its number in each
+    /// log.
     pub(super) fn append(
         &mut self,
         logs: &mut LockedLogs,
@@ -309,12 +311,14 @@ impl NewRows {
         Ok(Some(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: log_number(number).into() } }))
     }
 
-    /// Writes all rows, the answers last; the other statements are pipelined. Returns the messages whose times were changed.
+    /// Writes all rows, the answers last; the other statements are pipelined. Returns the messages whose times were
+    /// changed.
     pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
         // Both are prepared before the first is sent: preparing one would let the others overtake it.
         let members = client.prepare_cached(WRITE_MEMBERS).await?;
         let mail = client.prepare_cached(WRITE_MAIL).await?;
-        // A statement is sent when its future is first polled: in this order. Members first: unread mail is counted in their rows.
+        // A statement is sent when its future is first polled: in this order. Members first: unread mail is counted in
+        // their rows.
         let ((), retimed, (), ()) = tokio::try_join!(
             biased;
             self.write_members(client, &members),

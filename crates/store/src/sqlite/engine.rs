@@ -1,5 +1,5 @@
-//! The engine of SQLite. Nothing here awaits: every future is ready when it is first polled, so that a verb runs to its end on
-//! the thread that polls it.
+//! The engine of SQLite. Nothing here awaits: every future is ready when it is first polled, so that a verb runs to its
+//! end on the thread that polls it.
 
 use amb_core::doc::Sent;
 use amb_core::send::Storage;

@@ -49,8 +49,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file and migrates its schema; creates the file and its directory where they are missing. Fails where another
-    /// process has the file open.
+    /// Opens the file and migrates its schema; creates the file and its directory where they are missing. Fails where
+    /// another process has the file open.
     pub async fn open(path: &Path) -> Result<Self> {
         let path = path.to_path_buf();
         let opened = tokio::task::spawn_blocking(move || Self::open_now(&path, |log| log.sync_data()));
@@ -131,8 +131,8 @@ pub(super) fn tune(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000; PRAGMA busy_timeout = 5000;")
 }
 
-/// Syncs the write-ahead log and its directory entry: a killed process may have left commits that were not synced, which readers
-/// would see. Where the sync fails, closing the database leaves the log as it is.
+/// Syncs the write-ahead log and its directory entry: a killed process may have left commits that were not synced,
+/// which readers would see. Where the sync fails, closing the database leaves the log as it is.
 fn sync_inherited_log(db: &Connection, path: &Path, sync: impl Fn(&fs_err::File) -> std::io::Result<()>) -> Result<()> {
     let opened = fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open);
     let synced = opened.and_then(|log| {

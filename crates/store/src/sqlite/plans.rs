@@ -1,5 +1,5 @@
-//! Prepares every statement. With `test-support` its query plan is checked: a test that runs a statement which scans all mail or
-//! all agents fails.
+//! Prepares every statement. With `test-support` its query plan is checked: a test that runs a statement which scans
+//! all mail or all agents fails.
 
 use rusqlite::{CachedStatement, Connection};
 

@@ -47,7 +47,8 @@ impl Readers {
         Ok(Self { idle: Mutex::new(idle), permits, long })
     }
 
-    /// Reads one snapshot on the calling thread: for reads that take less time than switching to another thread and back.
+    /// Reads one snapshot on the calling thread: for reads that take less time than switching to another thread and
+    /// back.
     pub(super) async fn read_short<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         let _permit = self.permits.acquire().await.map_err(|_| closed())?;
         self.read_snapshot(read)

@@ -1,5 +1,5 @@
-//! The search index: a separate file beside the database, written by its own connection. Sends do not wait for it, and it can
-//! be rebuilt from the logs at any time.
+//! The search index: a separate file beside the database, written by its own connection. Sends do not wait for it, and
+//! it can be rebuilt from the logs at any time.
 
 mod indexing;
 
@@ -25,8 +25,8 @@ const VERSION: i64 = 2;
 /// Low bits of a document id, which number the messages of one microsecond.
 const SEQUENCE_BITS: u32 = 12;
 
-/// `doc` is microseconds << 12 | a sequence number, so that the newest hits come first without sorting. `who` has the term m<agent>
-/// for everybody who may find the message, and f<agent> for its sender.
+/// `doc` is microseconds << 12 | a sequence number, so that the newest hits come first without sorting. `who` has the
+/// term m<agent> for everybody who may find the message, and f<agent> for its sender.
 const SCHEMA: &str = "
     CREATE TABLE docs (doc INTEGER PRIMARY KEY, message_id INTEGER NOT NULL UNIQUE) STRICT;
     CREATE VIRTUAL TABLE words USING fts5 (
@@ -135,7 +135,8 @@ impl Indexer {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    // The index contains the words of the mail, so its mode is that of the database; SQLite gives its other files the same mode.
+    // The index contains the words of the mail, so its mode is that of the database; SQLite gives its other files the
+    // same mode.
     fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| {
         let reason = Some(error.to_string());
         rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN), reason)
@@ -185,8 +186,8 @@ pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
     .map_err(failed)
 }
 
-/// Returns messages in the index that were deleted: a process died before it unindexed them. Scans the whole index; called once
-/// after a start.
+/// Returns messages in the index that were deleted: a process died before it unindexed them. Scans the whole index;
+/// called once after a start.
 pub(super) fn orphans(db: &Connection) -> Result<Vec<i64>> {
     db.prepared(
         "SELECT d.message_id FROM search.docs d WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = d.message_id)",
@@ -255,8 +256,8 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
     Ok(bytes)
 }
 
-/// Returns the task of an update in this agent's log, where the agent sent it and the office rejected it: such a task is in no log,
-/// and only its sender finds it.
+/// Returns the task of an update in this agent's log, where the agent sent it and the office rejected it: such a task
+/// is in no log, and only its sender finds it.
 fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<Doc>> {
     db.prepared(
         "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.session_id

@@ -1,8 +1,8 @@
 //! The one thread that writes.
 //!
-//! It takes all operations that wait in its queue, runs them in one transaction, commits, and answers: they share the cost of the
-//! sync. An operation runs in a savepoint, so that one that fails does not fail the others; a plain send needs none, because it
-//! fails only before it writes.
+//! It takes all operations that wait in its queue, runs them in one transaction, commits, and answers: they share the
+//! cost of the sync. An operation runs in a savepoint, so that one that fails does not fail the others; a plain send
+//! needs none, because it fails only before it writes.
 
 pub(super) mod log;
 pub(super) mod usage;
@@ -62,8 +62,8 @@ pub(super) struct WriteTx {
 pub(super) enum Isolation {
     /// In a savepoint, because it may fail half-way.
     Savepoint(Changes),
-    /// Without a savepoint, which costs as much as a send: it fails only before it writes. Should it fail later all the same,
-    /// the whole transaction fails. Changes the views of the agents that it writes to.
+    /// Without a savepoint, which costs as much as a send: it fails only before it writes. Should it fail later all the
+    /// same, the whole transaction fails. Changes the views of the agents that it writes to.
     None,
 }
 
@@ -192,8 +192,8 @@ impl WriterThread {
         self.finish();
     }
 
-    /// Runs a batch. Should the database end the transaction half-way (a full disk does), the operations so far are answered
-    /// with the failure, and the rest gets a transaction of its own.
+    /// Runs a batch. Should the database end the transaction half-way (a full disk does), the operations so far are
+    /// answered with the failure, and the rest gets a transaction of its own.
     fn run_batch(&mut self, batch: &mut Vec<WriteJob>) {
         let disk = &self.shared.disk;
         let mut jobs = batch.drain(..).peekable();

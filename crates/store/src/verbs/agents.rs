@@ -20,16 +20,16 @@ use crate::types::{Agent, AgentKey, KeyHash, NewAgent, NewKey, Written, to_micro
 pub trait AgentVerbs: Engine {
     /// Registers a new agent. `conflict` where the name is taken, also by an agent that was deleted.
     ///
-    /// With a household to join: `unauthorized` where the token is unknown or revoked, `forbidden` where the person registers with a
-    /// machine's token, `conflict` where the household has a person already, or is full.
+    /// With a household to join: `unauthorized` where the token is unknown or revoked, `forbidden` where the person
+    /// registers with a machine's token, `conflict` where the household has a person already, or is full.
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
         refusals::check_text("owner_contact", new.owner_contact.as_deref())?;
         refusals::check_text("description", Some(&new.card.description))?;
         write(self, Changes::All, (new, to_micros(now)), |tx, (new, now)| register(tx, new, *now).boxed()).await
     }
 
-    /// Returns the agent that has this key. Cheap enough for every request: cached, for at most a second after the key was
-    /// revoked.
+    /// Returns the agent that has this key. Cheap enough for every request: cached, for at most a second after the key
+    /// was revoked.
     async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
         let generation = match self.key_cache().get(&hash, now) {
             Ok(agent) => return Ok(Some(agent)),
@@ -89,8 +89,8 @@ pub trait AgentVerbs: Engine {
         write_unlogged(self, Changes::Logs, asked, |tx, (name, new)| issue(tx, name, new).boxed()).await
     }
 
-    /// Deletes the caller: its key, its connections, its open tasks. Others keep the mail they exchanged with it, and its name stays
-    /// taken. `shown` must be its current key, as in [`AgentVerbs::rotate_key`].
+    /// Deletes the caller: its key, its connections, its open tasks. Others keep the mail they exchanged with it, and
+    /// its name stays taken. `shown` must be its current key, as in [`AgentVerbs::rotate_key`].
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), shown, to_micros(now));
         let _clear = self.key_cache().clear_on_drop();

@@ -31,9 +31,9 @@ const CODE_TRIES: usize = 64;
 pub trait ConnectionVerbs: Engine {
     /// Requests a connection with another agent.
     ///
-    /// `invalid` where the target is the caller, `not_found` for an unknown target, `conflict` where the two are connected or the same
-    /// request is pending, `not_allowed` where the target blocked the caller, `too_many_requests` beyond `max_pending` of the caller
-    /// or [`MAX_WAITING_REQUESTS`] of the target. Expired requests do not count.
+    /// `invalid` where the target is the caller, `not_found` for an unknown target, `conflict` where the two are
+    /// connected or the same request is pending, `not_allowed` where the target blocked the caller, `too_many_requests`
+    /// beyond `max_pending` of the caller or [`MAX_WAITING_REQUESTS`] of the target. Expired requests do not count.
     async fn request_connection(
         &self,
         caller: &Agent,
@@ -48,8 +48,8 @@ pub trait ConnectionVerbs: Engine {
         .await
     }
 
-    /// Approves the request that has this code: `not_found` where none is pending for the caller, `forbidden` where it is the caller's
-    /// own, `gone` where it has expired. Of concurrent approvals, one succeeds.
+    /// Approves the request that has this code: `not_found` where none is pending for the caller, `forbidden` where it
+    /// is the caller's own, `gone` where it has expired. Of concurrent approvals, one succeeds.
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>> {
         if code.contains('\0') {
             return Err(refusals::no_code());
@@ -61,8 +61,8 @@ pub trait ConnectionVerbs: Engine {
         .await
     }
 
-    /// Approves the pending request of this agent to the caller, without its code: for mounts, which decide for the caller.
-    /// `not_found` where none is pending, `gone` where it has expired.
+    /// Approves the pending request of this agent to the caller, without its code: for mounts, which decide for the
+    /// caller. `not_found` where none is pending, `gone` where it has expired.
     async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
         let asked = (caller.clone(), from.clone(), to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, from, now)| accept(tx, caller, from, *now).boxed()).await
@@ -79,8 +79,8 @@ pub trait ConnectionVerbs: Engine {
             .await
     }
 
-    /// Rejects, revokes, blocks or unblocks. After a revocation or a block has returned, no send between the two is accepted. Both
-    /// end the open tasks between the two, with updates to both, and the transcripts that they share.
+    /// Rejects, revokes, blocks or unblocks. After a revocation or a block has returned, no send between the two is
+    /// accepted. Both end the open tasks between the two, with updates to both, and the transcripts that they share.
     async fn change_connection(
         &self,
         caller: &Agent,
@@ -131,8 +131,8 @@ fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
 }
 
-/// Requests a connection. A `person` who decides in the caller's name gets an event in the same transaction, and so is locked too;
-/// the same for [`approve`] and [`change_connection`].
+/// Requests a connection. A `person` who decides in the caller's name gets an event in the same transaction, and so is
+/// locked too; the same for [`approve`] and [`change_connection`].
 pub(super) async fn request(
     tx: &mut dyn Tx,
     caller: &Agent,
@@ -325,8 +325,8 @@ pub(super) async fn change_connection(
     if other == me {
         return Err(refusals::connect_to_oneself().into());
     }
-    // A send holds its recipient's lock from before it reads the connection until it is committed. With both locks held, every
-    // send between the two is either committed or will find the connection gone.
+    // A send holds its recipient's lock from before it reads the connection until it is committed. With both locks
+    // held, every send between the two is either committed or will find the connection gone.
     lock(tx, me, other, person).await?;
     tx.invalidate(Cached::Connection(me, other));
     let id = match change {
@@ -360,8 +360,8 @@ async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, id: Uuid, now:
     tx.log_event(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await.map(drop)
 }
 
-/// Ends the connection of the two, and inserts a block. The other side is told that the connection ended, not that it is
-/// blocked.
+/// Ends the connection of the two, and inserts a block. The other side is told that the connection ended, not that it
+/// is blocked.
 async fn block(tx: &mut dyn Tx, caller: &Agent, other: i64, now: Timestamp) -> Tried<Uuid> {
     let me = caller.key.0;
     let given = consent(tx, me, other).await?.is_given();

@@ -1,7 +1,7 @@
 //! The reads of the dashboard: one household at a time, each page from indexes.
 //!
-//! A person sees the agents of their household and the mail that they sent or got, as those agents see it. Nothing here marks mail as
-//! read.
+//! A person sees the agents of their household and the mail that they sent or got, as those agents see it. Nothing here
+//! marks mail as read.
 
 mod household;
 mod sign_in;
@@ -74,8 +74,8 @@ pub trait DashboardVerbs: Engine {
         .await
     }
 
-    /// Returns the newest messages of the whole office before this one, the first thousand characters of each. For operators, where the
-    /// office allows it.
+    /// Returns the newest messages of the whole office before this one, the first thousand characters of each. For
+    /// operators, where the office allows it.
     async fn office_mail(&self, before: Option<&MessageId>, limit: u32) -> Result<Vec<SaidLine>> {
         let asked = (before.map(message_uuid).transpose()?, limit);
         read(self, ReadLength::Long, asked, |db, (before, limit)| talk::office_mail(db, *before, *limit).boxed()).await
@@ -123,8 +123,8 @@ pub trait DashboardVerbs: Engine {
             .await
     }
 
-    /// Returns messages with these words, newest first. Only the newest hits of the whole office are searched, so mail of this household
-    /// may not be found by words that are common in all.
+    /// Returns messages with these words, newest first. Only the newest hits of the whole office are searched, so mail
+    /// of this household may not be found by words that are common in all.
     async fn find_said(&self, household: HouseholdKey, text: &str, limit: u32) -> Result<Vec<SaidLine>> {
         let asked = (household, text.to_owned(), limit);
         read(self, ReadLength::Long, asked, |db, (household, text, limit)| {

@@ -21,8 +21,8 @@ use crate::types::Agent;
 /// Names compared to suggest the nearest one.
 const CANDIDATES: i64 = 1_000;
 
-/// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the default) and have
-/// not blocked it.
+/// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the
+/// default) and have not blocked it.
 #[async_trait]
 pub trait DirectoryVerbs: Engine {
     /// Returns the agents that the caller may see, by name.
@@ -129,8 +129,8 @@ impl AgentRow {
     }
 }
 
-/// Whether the agent `$1` may see the agent `a`: itself, those it is connected with, and those of its household or discoverable that
-/// have not blocked it. A person is not discoverable.
+/// Whether the agent `$1` may see the agent `a`: itself, those it is connected with, and those of its household or
+/// discoverable that have not blocked it. A person is not discoverable.
 const VISIBLE: &str = "a.deleted_at IS NULL AND (a.id = $1
     OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = CASE WHEN a.id < $1 THEN a.id ELSE $1 END
                AND c.high_id = CASE WHEN a.id < $1 THEN $1 ELSE a.id END AND c.status = 'ACTIVE')

@@ -1,5 +1,5 @@
-//! Groups and their members. Members send to a group by its name, as to an agent. The session is that of the group and the subject;
-//! each other member gets a copy with its own receipt.
+//! Groups and their members. Members send to a group by its name, as to an agent. The session is that of the group and
+//! the subject; each other member gets a copy with its own receipt.
 
 use amb_core::consent::Consent;
 use amb_core::doc::{Group, GroupMember};
@@ -59,8 +59,8 @@ pub trait GroupVerbs: Engine {
             .await
     }
 
-    /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the member that registered first
-    /// becomes the owner; without members the group has ended, and its name stays taken.
+    /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the member that
+    /// registered first becomes the owner; without members the group has ended, and its name stays taken.
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool) -> Result<Group> {
         let asked = (caller.clone(), group.clone(), joined);
         write_unlogged(self, Changes::All, asked, |tx, (caller, group, joined)| {
@@ -166,8 +166,8 @@ async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
 }
 
 async fn join(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, joined: bool) -> Tried<Group> {
-    // A send to the group holds the locks of its members from before it reads them until it is committed: when this returns, no send is
-    // in progress that saw the old membership.
+    // A send to the group holds the locks of its members from before it reads them until it is committed: when this
+    // returns, no send is in progress that saw the old membership.
     tx.lock(&[caller.key.0]).await?;
     let Some((id, _, Some(_))) = find(tx, group, caller.key.0).await? else {
         return Err(refusals::no_group(group).into());
@@ -193,8 +193,8 @@ async fn lock_group(tx: &mut dyn Tx, group: i64) -> Tried<i64> {
     Ok(owner)
 }
 
-/// Removes an agent from a group. Where it was the owner, the member that registered first becomes the owner; without members the
-/// invitations are removed too.
+/// Removes an agent from a group. Where it was the owner, the member that registered first becomes the owner; without
+/// members the invitations are removed too.
 async fn leave(tx: &mut dyn Tx, group: i64, agent: i64) -> Tried<()> {
     let owner = lock_group(tx, group).await?;
     tx.execute("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await?;
@@ -220,8 +220,8 @@ pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
     Ok(())
 }
 
-/// Removes an agent from the groups of those of `others` that it may no longer write to, and them from its own. The mailboxes of all of
-/// them are locked.
+/// Removes an agent from the groups of those of `others` that it may no longer write to, and them from its own. The
+/// mailboxes of all of them are locked.
 pub(super) async fn leave_without_consent(tx: &mut dyn Tx, agent: i64, others: &[i64]) -> Tried<()> {
     for group in groups_of(tx, agent).await? {
         let owner = lock_group(tx, group).await?;

@@ -22,8 +22,9 @@ use crate::types::{Agent, Written, to_micros};
 /// Histories of sessions.
 #[async_trait]
 pub trait HistoryVerbs: Engine {
-    /// Returns a page of a session, newest first, and marks its messages as read, with receipts to the senders. `not_found` where
-    /// there is no such session or `before` is not in it, `forbidden` where the caller is not a member.
+    /// Returns a page of a session, newest first, and marks its messages as read, with receipts to the senders.
+    /// `not_found` where there is no such session or `before` is not in it, `forbidden` where the caller is not a
+    /// member.
     async fn history(
         &self,
         caller: &Agent,
@@ -49,8 +50,8 @@ pub trait HistoryVerbs: Engine {
 
 impl<E: Engine> HistoryVerbs for E {}
 
-/// Returns the columns of [`MessageLine`], of a message `m` and its `delivery`, see [`OWN_DELIVERY`]. `name` is the sender's name in a
-/// group, `texts` are callback, content, parts and metadata.
+/// Returns the columns of [`MessageLine`], of a message `m` and its `delivery`, see [`OWN_DELIVERY`]. `name` is the
+/// sender's name in a group, `texts` are callback, content, parts and metadata.
 pub(super) fn line_columns(delivery: &str, name: &str, texts: &str) -> String {
     format!(
         "m.public_id, m.id, m.sender_id, {name}, {delivery}.message_id, {delivery}.read_at, {delivery}.from_person,
@@ -110,14 +111,15 @@ impl MessageLine {
     }
 }
 
-/// Row id and subject of a session, id and name of the other agent of a pair, whether the caller is a member, and the row id of a
-/// message.
+/// Row id and subject of a session, id and name of the other agent of a pair, whether the caller is a member, and the
+/// row id of a message.
 type FoundSession = (i64, String, Option<i64>, Option<AgentName>, bool, Option<i64>);
 
 static PAGE_OF_PAIR: SqlOf = SqlOf::new();
 static PAGE_OF_GROUP: SqlOf = SqlOf::new();
 
-/// Returns a statement for the newest messages of the session `$2` before the message `$3`, at most `$4`, that the agent `$1` sees.
+/// Returns a statement for the newest messages of the session `$2` before the message `$3`, at most `$4`, that the
+/// agent `$1` sees.
 fn page_of(name: &str, joins: &str) -> String {
     format!(
         "SELECT {} FROM messages m {joins} WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4",
@@ -151,8 +153,8 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
     Ok(())
 }
 
-/// Returns the newest messages of a session before one, and the unread deliveries of them to the caller. `other` is the other agent of
-/// a session of two and its name, `None` in a group.
+/// Returns the newest messages of a session before one, and the unread deliveries of them to the caller. `other` is the
+/// other agent of a session of two and its name, `None` in a group.
 pub(super) async fn page(
     db: &mut dyn Db,
     caller: &Agent,
@@ -166,7 +168,8 @@ pub(super) async fn page(
     let sql = match other {
         Some((other, _)) => {
             values.push((me + other).into());
-            // Joined by the whole key: without statistics PostgreSQL expects many rows for a part of it, and scans the table.
+            // Joined by the whole key: without statistics PostgreSQL expects many rows for a part of it, and scans the
+            // table.
             let join = "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $5 - m.sender_id";
             PAGE_OF_PAIR.get(db.dialect(), |_| page_of("NULL", join))
         }

@@ -1,5 +1,5 @@
-//! Households: one owner's agents and that person, who may write to each other without a connection. Founding, joining by a token,
-//! machines, and leaving.
+//! Households: one owner's agents and that person, who may write to each other without a connection. Founding, joining
+//! by a token, machines, and leaving.
 
 use amb_core::doc::{Household, HouseholdChange, HouseholdMember, Machine};
 use amb_core::id::fresh_uuid;
@@ -33,7 +33,8 @@ pub trait HouseholdVerbs: Engine {
         read(self, ReadLength::Short, (), |db, ()| is_founded(db).boxed()).await
     }
 
-    /// Founds a household whose owner's token has this hash. With `only_first`, returns `None` where there is a household already.
+    /// Founds a household whose owner's token has this hash. With `only_first`, returns `None` where there is a
+    /// household already.
     async fn found_household(&self, owner: KeyHash, only_first: bool, now: Timestamp) -> Result<Option<Uuid>> {
         let asked = (owner, only_first, to_micros(now));
         write_unlogged(self, Changes::All, asked, |tx, (owner, only_first, now)| {
@@ -42,8 +43,8 @@ pub trait HouseholdVerbs: Engine {
         .await
     }
 
-    /// Replaces the owner's token of the household that this agent is in; for the operator. The members stay. `not_found` where the
-    /// agent is in no household.
+    /// Replaces the owner's token of the household that this agent is in; for the operator. The members stay.
+    /// `not_found` where the agent is in no household.
     async fn renew_household(&self, member: &AgentName, owner: KeyHash, now: Timestamp) -> Result<()> {
         let asked = (member.clone(), owner, to_micros(now));
         write_unlogged(self, Changes::All, asked, |tx, (member, owner, now)| renew(tx, member, *owner, *now).boxed())
@@ -55,8 +56,8 @@ pub trait HouseholdVerbs: Engine {
         read(self, ReadLength::Long, (caller.key.0, now), |db, (me, now)| shown(db, *me, *now).boxed()).await
     }
 
-    /// Adds a machine, which can register members with the token that has this hash. `forbidden` for all but the person. A repeat
-    /// under the same idempotency key returns the same machine, with the token of the repeat.
+    /// Adds a machine, which can register members with the token that has this hash. `forbidden` for all but the
+    /// person. A repeat under the same idempotency key returns the same machine, with the token of the repeat.
     async fn add_machine(&self, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Result<Machine> {
         refusals::check_text("label", Some(label))?;
         let asked = (caller.clone(), label.to_owned(), token, to_micros(now));
@@ -66,24 +67,25 @@ pub trait HouseholdVerbs: Engine {
         .await
     }
 
-    /// Revokes a machine's token, and removes its agents from the household as [`HouseholdVerbs::leave_household`] does.
-    /// `forbidden` for all but the person, `not_found` where there is no machine with this id or it was revoked before.
+    /// Revokes a machine's token, and removes its agents from the household as [`HouseholdVerbs::leave_household`]
+    /// does. `forbidden` for all but the person, `not_found` where there is no machine with this id or it was revoked
+    /// before.
     async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), id, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, id, now)| revoke_machine(tx, caller, *id, *now).boxed()).await
     }
 
-    /// Lets a registered agent join the household of a token. Does nothing where it is in that household already; `conflict` where it
-    /// is in another.
+    /// Lets a registered agent join the household of a token. Does nothing where it is in that household already;
+    /// `conflict` where it is in another.
     async fn join_household(&self, caller: &Agent, token: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), token, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, token, now)| join(tx, caller, *token, *now).boxed()).await
     }
 
-    /// Removes an agent from the caller's household: the caller itself, or, where the caller is the person, any other member. Ends what
-    /// only the household allowed: open tasks, with updates to both sides, shared transcripts, and membership in each other's
-    /// groups. After it has returned, no send is accepted that only the household would allow. `conflict` where a paused agent
-    /// tries to leave.
+    /// Removes an agent from the caller's household: the caller itself, or, where the caller is the person, any other
+    /// member. Ends what only the household allowed: open tasks, with updates to both sides, shared transcripts, and
+    /// membership in each other's groups. After it has returned, no send is accepted that only the household would
+    /// allow. `conflict` where a paused agent tries to leave.
     async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), member.clone(), to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, member, now)| leave(tx, caller, member, *now).boxed()).await
@@ -142,8 +144,8 @@ pub(super) struct Place {
     person: Option<i64>,
 }
 
-/// Returns the place that this token gives a new member, if there is room. The household does not change until the transaction ends:
-/// registrations are serialized, and whoever removes members waits for this transaction.
+/// Returns the place that this token gives a new member, if there is room. The household does not change until the
+/// transaction ends: registrations are serialized, and whoever removes members waits for this transaction.
 pub(super) async fn place_for(tx: &mut dyn Tx, join: Join) -> Tried<Place> {
     let sql = format!(
         "SELECT t.id, t.household_id, t.owner FROM household_tokens t JOIN households h ON h.id = t.household_id
@@ -287,8 +289,8 @@ pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Mem
     db.rows(sql, values![household]).await
 }
 
-/// Removes agents from a locked household, and ends what only the household allowed between them and others, with an event to them
-/// and the person.
+/// Removes agents from a locked household, and ends what only the household allowed between them and others, with an
+/// event to them and the person.
 async fn remove_members(
     tx: &mut dyn Tx,
     household: i64,
@@ -297,8 +299,8 @@ async fn remove_members(
     by: &Agent,
     now: Timestamp,
 ) -> Tried<()> {
-    // A send holds its recipient's lock from before it reads the consent until it is committed. With the locks of all members held,
-    // every send among them is either committed or will find the consent gone.
+    // A send holds its recipient's lock from before it reads the consent until it is committed. With the locks of all
+    // members held, every send among them is either committed or will find the consent gone.
     let mut locked: Vec<i64> = members.iter().map(|member| member.id).collect();
     for agent in &leaving {
         locked.extend(tasks::sides_of_open(tx, *agent).await?);

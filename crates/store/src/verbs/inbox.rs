@@ -17,7 +17,8 @@ use crate::query::InboxPage;
 use crate::row::Shape;
 use crate::types::Agent;
 
-/// Returns the sessions of a page in order, and one more where there is one, for [`inbox_page`](crate::row::inbox_page).
+/// Returns the sessions of a page in order, and one more where there is one, for
+/// [`inbox_page`](crate::row::inbox_page).
 pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &InboxPage) -> Tried<Vec<SessionSummary>> {
     // Usually there is at most one page: then all sessions are read, and sorted here.
     if let Some(all) = all_sessions(db, caller, page, page.limit).await? {
@@ -74,8 +75,9 @@ fn newest() -> String {
     format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY m.id DESC LIMIT 1)")
 }
 
-/// Returns a statement for the sessions `w`; the other agent of a group's session is its owner. With [`Dialect::joins_newest`] it also
-/// selects the newest messages that the agent `$1` sees, with texts cut to one character more than a preview shows.
+/// Returns a statement for the sessions `w`; the other agent of a group's session is its owner. With
+/// [`Dialect::joins_newest`] it also selects the newest messages that the agent `$1` sees, with texts cut to one
+/// character more than a preview shows.
 fn select_sessions(dialect: &Dialect, members: &str) -> String {
     let (mut columns, mut joins) = (String::new(), String::new());
     if dialect.joins_newest {

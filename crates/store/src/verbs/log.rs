@@ -20,7 +20,8 @@ use resume::{DeliveryProgress, SCAN_LIMIT};
 /// Logs of agents.
 #[async_trait]
 pub trait LogVerbs: Engine {
-    /// Returns the entries after `since`, oldest first, at most `limit`. A paused agent's log ends with the entry that says so.
+    /// Returns the entries after `since`, oldest first, at most `limit`. A paused agent's log ends with the entry that
+    /// says so.
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
         let asked = (agent.0, since, limit);
         read(self, ReadLength::Short, asked, |db, (agent, since, limit)| entries(db, *agent, *since, *limit).boxed())
@@ -32,8 +33,8 @@ pub trait LogVerbs: Engine {
         read(self, ReadLength::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
     }
 
-    /// Returns the entries of the logs of a household's members after a cursor, as each of them sees its own, from one snapshot. Of a
-    /// member that the cursor does not have, the last `last` entries. Marks nothing as delivered.
+    /// Returns the entries of the logs of a household's members after a cursor, as each of them sees its own, from one
+    /// snapshot. Of a member that the cursor does not have, the last `last` entries. Marks nothing as delivered.
     async fn household_events(
         &self,
         household: HouseholdKey,
@@ -47,9 +48,9 @@ pub trait LogVerbs: Engine {
         .await
     }
 
-    /// Returns the cursor from which a listener with this cursor continues: the same, unless it is beyond the end of the log. Then it is
-    /// from before the database was restored to an earlier state, or from another database, and the listener continues after the
-    /// last delivered message, so that no mail is skipped.
+    /// Returns the cursor from which a listener with this cursor continues: the same, unless it is beyond the end of
+    /// the log. Then it is from before the database was restored to an earlier state, or from another database, and the
+    /// listener continues after the last delivered message, so that no mail is skipped.
     async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
         read(self, ReadLength::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
     }
@@ -57,8 +58,8 @@ pub trait LogVerbs: Engine {
 
 impl<E: Engine> LogVerbs for E {}
 
-/// Returns a query for the entries of the log of the agent `$1` that meet a condition. `order` has the order and the limit. Both tables
-/// have it too: else PostgreSQL would read and sort all rows that meet the condition.
+/// Returns a query for the entries of the log of the agent `$1` that meet a condition. `order` has the order and the
+/// limit. Both tables have it too: else PostgreSQL would read and sort all rows that meet the condition.
 fn log(condition: &str, order: &str) -> String {
     format!(
         "SELECT * FROM (SELECT number, message_id, CAST(NULL AS text) AS event, delivered_at, read_at, rung_at, from_person
@@ -70,8 +71,8 @@ fn log(condition: &str, order: &str) -> String {
     )
 }
 
-/// Returns the last number of its log that an agent sees: no limit, unless the agent is paused. A separate statement: PostgreSQL plans
-/// a page of a log well only where the end is a parameter.
+/// Returns the last number of its log that an agent sees: no limit, unless the agent is paused. A separate statement:
+/// PostgreSQL plans a page of a log well only where the end is a parameter.
 async fn shown_end(db: &mut dyn Db, agent: i64) -> Tried<i64> {
     let paused_from: Option<Option<i64>> =
         db.find("SELECT paused_from FROM agents WHERE id = $1", values![agent]).await?;

@@ -46,13 +46,11 @@ pub(crate) struct FoundMessage {
     /// Its row id, which orders the messages of a session.
     pub(crate) id: i64,
     pub(crate) sender: i64,
-    /// `None` in a group.
-    pub(crate) recipient: Option<i64>,
-    /// Whether it was delivered to `recipient`.
+    /// Whether it was delivered to its one recipient; `false` in a group.
     pub(crate) delivered: bool,
 }
 
-from_row!(FoundMessage: row id sender recipient delivered);
+from_row!(FoundMessage: row id sender delivered);
 
 /// Returns a statement for [`FoundMessage`]s, with this rest.
 pub(super) fn select(rest: &str) -> String {
@@ -61,7 +59,7 @@ pub(super) fn select(rest: &str) -> String {
 
 fn select_from(from: &str, rest: &str) -> String {
     format!(
-        "SELECT {}, m.id, m.sender_id, t.id, e.agent_id IS NOT NULL
+        "SELECT {}, m.id, m.sender_id, e.agent_id IS NOT NULL
          FROM {from}
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
@@ -83,13 +81,14 @@ pub(super) fn delivered(column: &str, condition: &str) -> String {
     )
 }
 
-/// Whether the message of this alias was delivered to nobody. A scalar subquery: for `EXISTS` PostgreSQL may hash all deliveries.
+/// Whether the message of this alias was delivered to nobody. A scalar subquery: for `EXISTS` PostgreSQL may hash all
+/// deliveries.
 pub(super) fn undelivered(message: &str) -> String {
     format!("(SELECT 1 FROM deliveries d WHERE d.message_id = {message}.id LIMIT 1) IS NULL")
 }
 
-/// Whether the agent of this parameter sees the message `m`: what it sent and what was delivered to it. Where the office rejected a
-/// task, it wrote an update in the assignee's name, which only the sender of the task sees.
+/// Whether the agent of this parameter sees the message `m`: what it sent and what was delivered to it. Where the
+/// office rejected a task, it wrote an update in the assignee's name, which only the sender of the task sees.
 pub(super) fn shown_to(me: &str) -> String {
     shown_where(
         me,
@@ -133,7 +132,7 @@ impl FoundMessage {
         only: Option<i64>,
     ) -> Tried<MessageWithReceipts> {
         let mut row = self.row;
-        let receipts = match self.recipient {
+        let receipts = match row.to {
             Some(_) if self.delivered => row.receipt().into_iter().collect(),
             Some(_) => Vec::new(),
             None => {

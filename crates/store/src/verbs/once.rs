@@ -8,7 +8,8 @@ use crate::engine::{Db, Exclusive, Failed, Query, Tried, Tx, values};
 use crate::types::{Agent, Once};
 use crate::{StoreError, outgoing, refusals};
 
-/// Runs a verb in its transaction; where the caller's request was answered before, returns that answer and changes nothing.
+/// Runs a verb in its transaction; where the caller's request was answered before, returns that answer and changes
+/// nothing.
 macro_rules! once {
     ($tx:ident, $caller:expr, $now:expr, $verb:expr) => {
         futures_util::FutureExt::boxed(async move {

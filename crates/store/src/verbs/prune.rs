@@ -21,17 +21,19 @@ const BATCH: i64 = 500;
 /// Retention.
 #[async_trait]
 pub trait PruneVerbs: Engine {
-    /// Removes some of the events other than mail, and of the answers to idempotent requests, from before this time. Returns the number
-    /// of rows removed; 0 when done.
+    /// Removes some of the events other than mail, and of the answers to idempotent requests, from before this time.
+    /// Returns the number of rows removed; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64> {
         write_unlogged(self, Changes::Logs, to_micros(before), |tx, before| prune(tx, *before).boxed()).await
     }
 
-    /// Removes some of the messages that all recipients read before this time, but never the newest of a session or that of an open
-    /// task. Checks a few hundred after `from`; continue with `next` of the result until that is `None`.
+    /// Removes some of the messages that all recipients read before this time, but never the newest of a session or
+    /// that of an open task. Checks a few hundred after `from`; continue with `next` of the result until that is
+    /// `None`.
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
         let asked = (to_micros(before), from);
-        // What was found stays removable: no message becomes unread, the newest of its session, or that of an open task again.
+        // What was found stays removable: no message becomes unread, the newest of its session, or that of an open task
+        // again.
         let (old, next) =
             read(self, ReadLength::Long, asked, |db, (before, from)| old_mail(db, *before, *from).boxed()).await?;
         if old.is_empty() {
@@ -86,7 +88,8 @@ struct ReadDelivery {
 
 from_row!(ReadDelivery: at agent number message old);
 
-/// Returns the messages that all recipients read before a time, among some deliveries after a place; and where to continue.
+/// Returns the messages that all recipients read before a time, among some deliveries after a place; and where to
+/// continue.
 async fn old_mail(db: &mut dyn Db, before: Timestamp, from: Option<ReadPlace>) -> Tried<(Vec<i64>, Option<ReadPlace>)> {
     let from = from.unwrap_or(ReadPlace { at: Timestamp::UNIX_EPOCH, agent: 0, number: 0 });
     // Scalar subqueries: for `EXISTS` PostgreSQL may hash all deliveries.

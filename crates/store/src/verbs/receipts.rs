@@ -26,15 +26,15 @@ use crate::types::{Agent, Written, to_micros};
 /// Receipts and claims.
 #[async_trait]
 pub trait ReceiptVerbs: Engine {
-    /// Marks messages of the caller as read. Returns how many were unread. `not_found`, and none is marked, where one was not delivered
-    /// to the caller.
+    /// Marks messages of the caller as read. Returns how many were unread. `not_found`, and none is marked, where one
+    /// was not delivered to the caller.
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let asked = (caller.clone(), ids.to_vec(), to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, ids, now)| ack(tx, caller, ids, *now).boxed()).await
     }
 
-    /// Marks the messages of the log after `after`, up to `up_to`, as delivered: at most the first thousand that are not yet. Continue
-    /// after [`Handed::reached`]. Numbers without an entry cost nothing.
+    /// Marks the messages of the log after `after`, up to `up_to`, as delivered: at most the first thousand that are
+    /// not yet. Continue after [`Handed::reached`]. Numbers without an entry cost nothing.
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let asked = (caller.clone(), after, up_to, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, after, up_to, now)| {
@@ -43,8 +43,8 @@ pub trait ReceiptVerbs: Engine {
         .await
     }
 
-    /// Records that a client of the caller was rung for messages, where they are unread and were not rung for before. `not_found`, and
-    /// none is marked, where one was not delivered to the caller.
+    /// Records that a client of the caller was rung for messages, where they are unread and were not rung for before.
+    /// `not_found`, and none is marked, where one was not delivered to the caller.
     async fn rung(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let asked = (caller.clone(), ids.to_vec(), to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, ids, now)| rung(tx, caller, ids, *now).boxed()).await
@@ -83,8 +83,8 @@ pub(super) struct Delivery {
 
 from_row!(Delivery: message sender);
 
-/// Whether a delivery is unread, in statements that find deliveries by their key. With a plain `read_at IS NULL` and without fresh
-/// statistics PostgreSQL would scan all unread deliveries of the agent instead.
+/// Whether a delivery is unread, in statements that find deliveries by their key. With a plain `read_at IS NULL` and
+/// without fresh statistics PostgreSQL would scan all unread deliveries of the agent instead.
 const UNREAD: &str = "CASE WHEN read_at IS NULL THEN TRUE ELSE FALSE END";
 
 /// A mark of a delivery.
@@ -162,7 +162,8 @@ async fn unclaimed(
     Ok(free.into_iter().map(|(_, _, delivery, bytes)| (delivery, bytes as usize + row::OVERHEAD)).collect())
 }
 
-/// Sets or clears the lease of unread mail; with `held_at` only of mail that is held at that time. Returns the changed messages.
+/// Sets or clears the lease of unread mail; with `held_at` only of mail that is held at that time. Returns the changed
+/// messages.
 async fn hold(
     tx: &mut dyn Tx,
     agent: i64,
@@ -189,7 +190,8 @@ async fn messages_of(db: &mut dyn Db, agent: i64, ids: &[i64]) -> Tried<HashMap<
     Ok(found.into_iter().map(|(row, id)| (id, row)).collect())
 }
 
-/// Locks the mailboxes of the caller and of the senders, who get receipts, and marks deliveries. Returns how many were marked.
+/// Locks the mailboxes of the caller and of the senders, who get receipts, and marks deliveries. Returns how many were
+/// marked.
 pub(super) async fn mark(
     tx: &mut dyn Tx,
     caller: &Agent,
@@ -272,8 +274,8 @@ async fn mark_delivered(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64,
 
 async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Timestamp) -> Tried<Vec<Message>> {
     let me = caller.key.0;
-    // The mailboxes to lock are known only when the mail is chosen, and mailboxes are locked before their entries. So claims from
-    // one mailbox are serialized by a lock of their own.
+    // The mailboxes to lock are known only when the mail is chosen, and mailboxes are locked before their entries. So
+    // claims from one mailbox are serialized by a lock of their own.
     tx.lock_exclusive(Exclusive::Claims(me)).await?;
     let mut budget = PageBudget::new();
     let mut free = unclaimed(tx, me, now, request.limit, request.urgent_first).await?;

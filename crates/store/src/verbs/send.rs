@@ -1,7 +1,7 @@
 //! Sending a message: look up the facts, let core decide, write the rows. The same for both databases.
 //!
-//! With SQLite each method of [`SendTx`] reads or writes at once. PostgreSQL looks everything up for a whole batch of messages
-//! first, and writes the rows of all of them at the end (`postgres::batch`).
+//! With SQLite each method of [`SendTx`] reads or writes at once. PostgreSQL looks everything up for a whole batch of
+//! messages first, and writes the rows of all of them at the end (`postgres::batch`).
 
 use std::sync::Arc;
 
@@ -30,30 +30,32 @@ use crate::types::{Agent, AgentKey, Crossing, LogEntry, Once, Written, to_micros
 /// Sending.
 #[async_trait]
 pub trait SendVerbs: Engine {
-    /// Sends a message. `not_connected` without an active connection or a common household; `not_allowed` where the target's
-    /// `allow_from` excludes the caller.
+    /// Sends a message. `not_connected` without an active connection or a common household; `not_allowed` where the
+    /// target's `allow_from` excludes the caller.
     ///
-    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the session of
-    /// this pair and subject, created where it is missing; case and outer space of the subject do not matter.
+    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
+    /// session of this pair and subject, created where it is missing; case and outer space of the subject do not
+    /// matter.
     ///
-    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; another request under the same
-    /// key is a `conflict`. The same holds for [`SendVerbs::send_all`], and for the verbs of `ConnectionVerbs`, `GroupVerbs`,
-    /// `TaskVerbs` and `TranscriptVerbs` that create something, with the key in [`Agent::once`].
+    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; another request under
+    /// the same key is a `conflict`. The same holds for [`SendVerbs::send_all`], and for the verbs of
+    /// `ConnectionVerbs`, `GroupVerbs`, `TaskVerbs` and `TranscriptVerbs` that create something, with the key in
+    /// [`Agent::once`].
     ///
-    /// `over_quota` where a quota ([`Store::set_quotas`](crate::Store::set_quotas)) would be exceeded, also for a line of a transcript.
-    /// A task update counts too, but is never refused for that.
+    /// `over_quota` where a quota ([`Store::set_quotas`](crate::Store::set_quotas)) would be exceeded, also for a line
+    /// of a transcript. A task update counts too, but is never refused for that.
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
         self.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
     }
 
-    /// Sends a message of the caller that another office accepted: its id, ttl and trace are given, not derived from the message
-    /// that it answers or relays. Pass an idempotency key: it may be carried again after a crash.
+    /// Sends a message of the caller that another office accepted: its id, ttl and trace are given, not derived from
+    /// the message that it answers or relays. Pass an idempotency key: it may be carried again after a crash.
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
         self.send_message(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
-    /// Sends one draft to several recipients, each in the session of its pair, in one transaction: all or none. Ignores `to` of the
-    /// draft. An agent that several of the names resolve to gets it once.
+    /// Sends one draft to several recipients, each in the session of its pair, in one transaction: all or none. Ignores
+    /// `to` of the draft. An agent that several of the names resolve to gets it once.
     async fn send_all(
         &self,
         caller: &Agent,
@@ -255,8 +257,8 @@ pub(crate) trait SendTx {
     /// Returns the task of this message.
     fn task_of_message(&mut self, message: Uuid) -> Result<Option<i64>>;
 
-    /// Appends a message to its session and to the log of each recipient, and charges its payer. Without recipients it is in the
-    /// session only. Returns its number in each log.
+    /// Appends a message to its session and to the log of each recipient, and charges its payer. Without recipients it
+    /// is in the session only. Returns its number in each log.
     fn append(&mut self, session: i64, message: Columns<'_>, to: &[Addressee]) -> Result<Vec<(Addressee, u64)>>;
 
     /// Inserts a task.
@@ -432,8 +434,8 @@ fn insert_task(
     })
 }
 
-/// Sends the sender of a task an update that the office rejected it, in the recipient's name. Charged to the sender: else one agent
-/// could use up another's quota.
+/// Sends the sender of a task an update that the office rejected it, in the recipient's name. Charged to the sender:
+/// else one agent could use up another's quota.
 #[allow(clippy::too_many_arguments)]
 fn send_rejection(
     tx: &mut impl SendTx,

@@ -37,8 +37,10 @@ use crate::{refusals, row};
 /// Acts of the person. `forbidden` for everybody else. A repeated act changes nothing.
 #[async_trait]
 pub trait SteppingInVerbs: Engine {
-    /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: the agent cannot claim, and
-    /// [`LogVerbs::events`](crate::LogVerbs::events) ends where it was paused. When it is resumed, or leaves the household, it gets the
+    /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: the agent cannot
+    /// claim, and
+    /// [`LogVerbs::events`](crate::LogVerbs::events) ends where it was paused. When it is resumed, or leaves the
+    /// household, it gets the
     /// mail in order.
     async fn set_paused(
         &self,
@@ -54,8 +56,8 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Changes a connection in the name of an agent of the household, as [`ConnectionVerbs`](crate::ConnectionVerbs) does, with an event
-    /// to the agent and the person. Returns the peer.
+    /// Changes a connection in the name of an agent of the household, as [`ConnectionVerbs`](crate::ConnectionVerbs)
+    /// does, with an event to the agent and the person. Returns the peer.
     async fn decide_connection(
         &self,
         caller: &Agent,
@@ -91,15 +93,16 @@ pub trait SteppingInVerbs: Engine {
         read(self, ReadLength::Short, agent.0, |db, agent| is_paused(db, *agent).boxed()).await
     }
 
-    /// Ends a session that a member of the household is in; that of a group only where a member owns the group. Later sends in it, also
-    /// by its subject, fail with `gone`, and the open tasks in it are canceled.
+    /// Ends a session that a member of the household is in; that of a group only where a member owns the group. Later
+    /// sends in it, also by its subject, fail with `gone`, and the open tasks in it are canceled.
     async fn end_session(&self, caller: &Agent, session: &SessionId, now: Timestamp) -> Result<Written<SessionEnded>> {
         let asked = (caller.clone(), session_uuid(session)?, to_micros(now));
         write(self, Changes::All, asked, |tx, (caller, session, now)| end_session(tx, caller, *session, *now).boxed())
             .await
     }
 
-    /// Cancels an open task whose owner or assignee is in the household. `illegal_move` where it has ended in another way.
+    /// Cancels an open task whose owner or assignee is in the household. `illegal_move` where it has ended in another
+    /// way.
     async fn cancel_task(
         &self,
         caller: &Agent,
@@ -115,8 +118,8 @@ pub trait SteppingInVerbs: Engine {
         .await
     }
 
-    /// Reassigns an open task whose owner or assignee is in the household to another member, as new mail of its owner with the original
-    /// text. The task is pending again, and a deadline that has passed is dropped.
+    /// Reassigns an open task whose owner or assignee is in the household to another member, as new mail of its owner
+    /// with the original text. The task is pending again, and a deadline that has passed is dropped.
     async fn reassign_task(
         &self,
         caller: &Agent,
@@ -162,7 +165,8 @@ async fn log_task_act(
     Ok(())
 }
 
-/// Returns a member of the household whose person the caller is. Locks the mailboxes of both, so that it does not leave meanwhile.
+/// Returns a member of the household whose person the caller is. Locks the mailboxes of both, so that it does not leave
+/// meanwhile.
 async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<MemberRow> {
     let household = household::person(tx, caller).await?;
     let members = household::members_of(tx, household).await?;
@@ -436,8 +440,8 @@ async fn send_task(
     Ok(SentTask { message: id, session: public_id })
 }
 
-/// Returns the open session of two agents and a subject, created where it is missing. Both mailboxes are locked, so nobody else
-/// creates it.
+/// Returns the open session of two agents and a subject, created where it is missing. Both mailboxes are locked, so
+/// nobody else creates it.
 async fn session_between(
     tx: &mut dyn Tx,
     owner: i64,

@@ -41,16 +41,16 @@ pub trait TaskVerbs: Engine {
         found.task(me)
     }
 
-    /// Returns the ancestors of a task, the root first, then the task itself, then its subtasks. Of those that do not concern the
-    /// caller, only the id and the state.
+    /// Returns the ancestors of a task, the root first, then the task itself, then its subtasks. Of those that do not
+    /// concern the caller, only the id and the state.
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
         let asked = (caller.key.0, task_uuid(id)?);
         read(self, ReadLength::Long, asked, |db, (me, id)| chain(db, *me, *id).boxed()).await
     }
 
-    /// Moves a task that is assigned to the caller, and sends its owner a task update. Skipped states are passed through. Where the
-    /// caller accepts it but its quota or the deadline forbid that, the office rejects the task, which is in the answer.
-    /// `not_connected` where the connection with its owner has ended.
+    /// Moves a task that is assigned to the caller, and sends its owner a task update. Skipped states are passed
+    /// through. Where the caller accepts it but its quota or the deadline forbid that, the office rejects the task,
+    /// which is in the answer. `not_connected` where the connection with its owner has ended.
     async fn set_task_state(
         &self,
         caller: &Agent,
@@ -67,7 +67,8 @@ pub trait TaskVerbs: Engine {
         .await
     }
 
-    /// Marks some of the open tasks whose deadline has passed as overdue, with an event to both sides. Returns how many; 0 when done.
+    /// Marks some of the open tasks whose deadline has passed as overdue, with an event to both sides. Returns how
+    /// many; 0 when done.
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
         write(self, Changes::All, to_micros(now), |tx, now| sweep(tx, *now).boxed()).await
     }

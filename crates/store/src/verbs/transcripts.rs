@@ -1,5 +1,5 @@
-//! Transcripts: lines of many agents under one key. Each agent has its own keys: two agents may have transcripts of the same key.
-//! Without an owner the caller's own transcript is meant.
+//! Transcripts: lines of many agents under one key. Each agent has its own keys: two agents may have transcripts of the
+//! same key. Without an owner the caller's own transcript is meant.
 
 use amb_core::doc::{Access, Appended, NumberedLine};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -20,8 +20,8 @@ use crate::{StoreError, refusals};
 /// Shared records of group chats.
 #[async_trait]
 pub trait TranscriptVerbs: Engine {
-    /// Appends a line of the caller. A line with a known message id changes nothing. The caller's own transcript is created with its
-    /// first line.
+    /// Appends a line of the caller. A line with a known message id changes nothing. The caller's own transcript is
+    /// created with its first line.
     async fn transcript_append(
         &self,
         caller: &Agent,
@@ -71,8 +71,8 @@ pub trait TranscriptVerbs: Engine {
         .await
     }
 
-    /// Lets another agent, which the caller may write to, read or write a transcript of the caller; `None` revokes that, and so does the
-    /// end of the connection.
+    /// Lets another agent, which the caller may write to, read or write a transcript of the caller; `None` revokes
+    /// that, and so does the end of the connection.
     async fn transcript_share(
         &self,
         caller: &Agent,
@@ -140,8 +140,8 @@ async fn append(
             tx.execute(sql, values![key.as_str(), me, now]).await?;
         }
     } else {
-        // Whoever ends the connection, or revokes the access, holds the caller's lock: this line is either written before that returns,
-        // or refused.
+        // Whoever ends the connection, or revokes the access, holds the caller's lock: this line is either written
+        // before that returns, or refused.
         tx.lock(&[me]).await?;
     }
     let id = match find(tx, caller, owner, key).await? {

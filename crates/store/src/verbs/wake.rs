@@ -33,16 +33,16 @@ pub struct NewWakeUps {
 /// Reports of wake-ups.
 #[async_trait]
 pub trait WakeVerbs: Engine {
-    /// Stores the report of a client session of the caller, in place of the session's previous report. Beyond [`MAX_WAKE_SESSIONS`] the
-    /// session with the oldest report is deleted. The same report again adds no wake-ups.
+    /// Stores the report of a client session of the caller, in place of the session's previous report. Beyond
+    /// [`MAX_WAKE_SESSIONS`] the session with the oldest report is deleted. The same report again adds no wake-ups.
     async fn report_wake(&self, caller: &Agent, report: WakeReport, now: Timestamp) -> Result<NewWakeUps> {
         let asked = (caller.key.0, report, to_micros(now));
         write_unlogged(self, Changes::Logs, asked, |tx, (agent, report, now)| store(tx, *agent, report, *now).boxed())
             .await
     }
 
-    /// Returns the client sessions of an agent, the last report first: the caller's own, or those of an agent in the household whose
-    /// person the caller is. `forbidden` for everybody else.
+    /// Returns the client sessions of an agent, the last report first: the caller's own, or those of an agent in the
+    /// household whose person the caller is. `forbidden` for everybody else.
     async fn wake_sessions(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Vec<WakeSession>> {
         let asked = (caller.clone(), name.clone(), now);
         read(self, ReadLength::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await

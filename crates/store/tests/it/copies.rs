@@ -1,4 +1,4 @@
-//! Copies of a SQLite file: made while it is in use, and put back.
+//! Backup and restore of a SQLite file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -30,14 +30,14 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// An office at work with one message in it, and a copy of it.
+/// An open office with one message, and a backup of it.
 struct Backed {
     file: SqliteFile,
     store: TestStore,
     alice: Agent,
     bob: Agent,
     session: SessionId,
-    /// Where the copy is.
+    /// The directory of the backup.
     copies: TempDir,
     copy: PathBuf,
 }
@@ -54,7 +54,7 @@ async fn backed(text: &str) -> Backed {
 }
 
 #[tokio::test]
-async fn a_copy_made_while_the_office_works_is_whole_and_private() {
+async fn a_backup_of_an_open_office_is_complete_and_private() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -63,19 +63,23 @@ async fn a_copy_made_while_the_office_works_is_whole_and_private() {
     let contents = backup(&file, &copy.path(), false).await.unwrap();
     assert_eq!((contents.agents, contents.messages), (2, 1));
     assert_eq!(fs_err::metadata(copy.path()).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(names_in(copy.path().parent().unwrap()), ["mail.db"], "nothing is left beside it");
+    assert_eq!(names_in(copy.path().parent().unwrap()), ["mail.db"], "no other files are left");
     store.say(&alice, &bob, "Plan", "after").await;
-    assert_eq!(backup(&file, &copy.path(), false).await.unwrap_err().code(), Code::Conflict, "never over another file");
+    assert_eq!(
+        backup(&file, &copy.path(), false).await.unwrap_err().code(),
+        Code::Conflict,
+        "an existing file is not replaced"
+    );
     let copied = open(&copy).await;
     assert_eq!(copied.texts(&bob, &session, 3).await, ["before"]);
     copied.say(&alice, &bob, "Plan", "on").await;
     copied.close().await;
-    assert_eq!(backup(&file, &copy.path(), true).await.unwrap().messages, 2, "unless it is told to");
+    assert_eq!(backup(&file, &copy.path(), true).await.unwrap().messages, 2, "unless `replace` is set");
     store.say(&alice, &bob, "Plan", "still at work").await;
 }
 
 #[tokio::test]
-async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
+async fn a_backup_during_many_sends_has_each_session_without_a_gap() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -104,13 +108,12 @@ async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
 }
 
 #[tokio::test]
-async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
+async fn a_restore_replaces_the_database_and_keeps_the_previous_one() {
     let Backed { file, store, alice, bob, session, copies: _copies, copy } = backed("before").await;
     let lost = store.say(&alice, &bob, "Plan", "after").await.entries.remove(0).entry;
     while store.index_mail().await.unwrap() > 0 {}
     let refused = restore(&copy, &file).await.unwrap_err();
     assert!(refused.detail().contains("another server"), "{refused}");
-    // As after a crash: its log is still beside it.
     store.close().await;
     drop(store);
 
@@ -123,8 +126,8 @@ async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
         let query = SearchQuery { text: text.into(), ..SearchQuery::default() };
         store.search(&bob, query).await.unwrap().len()
     };
-    assert_eq!((search("before").await, search("after").await), (1, 0), "the index is that of the copy");
-    // Whoever knows the cursor of what was lost still hears of all that comes.
+    assert_eq!((search("before").await, search("after").await), (1, 0), "the index is that of the backup");
+    // A client with the cursor of a lost message sees all new mail.
     let known = lost.cursor.as_number().unwrap();
     let next = store.say(&alice, &bob, "Plan", "again").await.entries.remove(0).entry;
     assert!(next.cursor.as_number().unwrap() > known, "{next:?}");
@@ -135,13 +138,13 @@ async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
 
     let kept = restored.kept.unwrap();
     assert_eq!(kept.parent(), file.path().parent());
-    assert_eq!(restore(&kept, &file).await.unwrap().contents.messages, 2, "a mistake can be undone");
+    assert_eq!(restore(&kept, &file).await.unwrap().contents.messages, 2, "the restore can be undone");
     let store = open(&file).await;
     assert_eq!(store.texts(&bob, &session, 9).await, ["after", "before"]);
 }
 
 #[tokio::test]
-async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
+async fn a_damaged_or_foreign_backup_is_refused_and_changes_nothing() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -186,7 +189,7 @@ async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_copy_can_be_put_where_nothing_is() {
+async fn a_backup_can_be_restored_to_a_new_path() {
     let Backed { bob, session, copies: _copies, copy, .. } = backed("kept").await;
     let elsewhere = SqliteFile::fresh();
     assert_eq!(restore(&copy, &elsewhere).await.unwrap().kept, None);
@@ -194,7 +197,7 @@ async fn a_copy_can_be_put_where_nothing_is() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_kept_with_its_log_and_replaced() {
+async fn a_damaged_database_is_replaced_and_kept_with_its_log() {
     let Backed { file, store, bob, session, copies: _copies, copy, .. } = backed("kept").await;
     store.close().await;
     let wal = format!("{}-wal", file.path().display());
@@ -240,7 +243,7 @@ async fn a_database_that_another_program_has_locked_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn a_link_to_a_database_in_use_is_no_copy_either() {
+async fn a_link_to_a_database_in_use_is_no_backup() {
     let (used, target) = (SqliteFile::fresh(), SqliteFile::fresh());
     let store = open(&used).await;
     store.pair().await;
@@ -253,7 +256,7 @@ async fn a_link_to_a_database_in_use_is_no_copy_either() {
 }
 
 #[tokio::test]
-async fn numbers_are_put_forward_while_no_server_works() {
+async fn logs_are_advanced_while_no_server_runs() {
     let file = SqliteFile::fresh();
     let url = amb_store::DatabaseUrl::parse(&file.url()).unwrap();
     assert_eq!(amb_store::advance_cursors(&url).await.unwrap_err().code(), Code::NotFound);

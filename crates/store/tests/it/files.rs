@@ -1,4 +1,4 @@
-//! What SQLite's files promise: one server a file, mail that survives, older schemas brought up to date, copies.
+//! SQLite files: one server per file, durability, migrations of older schemas.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn a_second_server_on_one_file_is_refused_until_the_first_is_gone() {
 }
 
 #[tokio::test]
-async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_its_file() {
+async fn a_second_name_of_an_open_file_is_refused_and_a_symbolic_link_is_followed() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -49,11 +49,11 @@ async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_i
     let dangling = elsewhere.path().join("dangling.db");
     fs_err::os::unix::fs::symlink("made.db", &dangling).unwrap();
     SqliteStore::open(&dangling).await.unwrap().close().await;
-    assert!(made.exists(), "made where the link leads");
+    assert!(made.exists(), "created at the target of the link");
 }
 
 #[tokio::test]
-async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
+async fn mail_survives_a_store_that_was_dropped_without_close() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -63,11 +63,11 @@ async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
     assert_eq!(store.texts(&bob, &sent.session_id, 3).await, ["kept"]);
     let next = store.say(&alice, &bob, "plan", "next").await;
     assert_eq!(next.answer.session_id, sent.session_id);
-    assert_eq!(next.entries[0].entry.cursor.as_number(), Some(3), "numbers go on");
+    assert_eq!(next.entries[0].entry.cursor.as_number(), Some(3), "log numbers continue");
 }
 
 #[tokio::test]
-async fn mail_that_nobody_has_looked_at_survives_a_crash() {
+async fn mail_survives_a_crash() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -75,11 +75,11 @@ async fn mail_that_nobody_has_looked_at_survives_a_crash() {
         let (from, to) = if n % 3 == 0 { (&bob, &alice) } else { (&alice, &bob) };
         store.say(from, to, &format!("Plan {}", n % 2), &n.to_string()).await;
         if n == 1_450 {
-            // Has all of it sorted in between, which is not done when the process dies.
+            // Indexes the mail so far; the rest is not indexed when the process dies.
             store.index_mail().await.unwrap();
         }
     }
-    // What a killed process leaves behind: the files as they are, with nothing folded in and nothing said goodbye to.
+    // The files as a killed process leaves them: without a checkpoint.
     let crashed = SqliteFile::fresh();
     for suffix in ["", "-wal"] {
         let of = |file: &SqliteFile| format!("{}{suffix}", file.path().display());
@@ -95,11 +95,11 @@ async fn mail_that_nobody_has_looked_at_survives_a_crash() {
     }
     let log: Vec<_> = store.events(bob.key, 0, 2_000).await.unwrap();
     let numbers: Vec<_> = log.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
-    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "no gap, and nothing twice");
+    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "no gaps and no duplicates");
 }
 
 #[tokio::test]
-async fn a_send_that_is_refused_takes_no_other_with_it() {
+async fn a_refused_send_fails_no_other_of_its_batch() {
     let file = SqliteFile::fresh();
     let store = open(&file).await;
     let (alice, bob) = store.pair().await;
@@ -110,7 +110,7 @@ async fn a_send_that_is_refused_takes_no_other_with_it() {
             tokio::spawn(async move {
                 match n % 4 {
                     0 => store.send(&alice, Draft::text("nobody".parse().unwrap(), "Plan", "x"), at(1)).await.is_ok(),
-                    // A group in which the sender is alone.
+                    // A group whose only member is the sender.
                     1 => store.send(&alice, Draft::text(group, "Plan", "x"), at(1)).await.is_ok(),
                     _ => {
                         store.say(&alice, &bob, "Plan", "x").await;
@@ -129,7 +129,7 @@ async fn a_send_that_is_refused_takes_no_other_with_it() {
 }
 
 #[tokio::test]
-async fn a_database_of_an_unknown_future_is_refused() {
+async fn a_database_with_an_unknown_migration_is_refused() {
     let file = SqliteFile::fresh();
     open(&file).await.close().await;
     let db = rusqlite::Connection::open(file.path()).unwrap();
@@ -139,7 +139,7 @@ async fn a_database_of_an_unknown_future_is_refused() {
     assert!(error.detail().contains("schema"), "{error}");
 }
 
-/// Agents, a connection, a session and a message, as the first schema kept them.
+/// Agents, a connection, a session and a message in the first schema.
 const OLD_ROWS: [&str; 5] = [
     "INSERT INTO agents (id, public_id, name, api_key_hash, api_key_prefix, description, capabilities, allow_from,
                          max_concurrent_tasks, created_at)
@@ -168,7 +168,7 @@ async fn old_mail_works(store: TestStore) {
     let inbox = store.inbox(&bob, true, at(0)).await.unwrap();
     assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 1));
     let usage = store.profile(&alice, at(0)).await.unwrap().usage;
-    assert_eq!((usage.messages, usage.bytes), (1, 3), "mail from before there were quotas counts");
+    assert_eq!((usage.messages, usage.bytes), (1, 3), "mail from before quotas existed is counted");
     let sent = store.say(&alice, &bob, "PLAN", "new").await;
     assert_eq!(sent.answer.session_id, inbox.sessions[0].session_id);
     assert_eq!(sent.entries[0].entry.cursor.as_number(), Some(2));
@@ -184,7 +184,7 @@ async fn old_mail_works(store: TestStore) {
 }
 
 #[tokio::test]
-async fn an_older_sqlite_schema_with_mail_in_it_is_brought_up_to_date() {
+async fn an_older_sqlite_schema_with_mail_is_migrated() {
     let file = SqliteFile::fresh();
     amb_testing::migrate_sqlite_to(&file.path(), 1);
     let db = rusqlite::Connection::open(file.path()).unwrap();
@@ -201,7 +201,7 @@ async fn an_older_sqlite_schema_with_mail_in_it_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
+async fn an_older_postgres_schema_with_mail_is_migrated() {
     let database = PostgresDatabase::empty().await;
     let client = database.migrate_to(1).await;
     let message = [
@@ -218,15 +218,15 @@ async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
     old_mail_works(TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
 }
 
-/// What an earlier version wrote into metadata, or an agent that knew the name, is no mark: only what the office notes now is.
+/// Metadata that an earlier version, or an agent, wrote is no person's mark: only the column is.
 async fn old_metadata_is_no_mark(store: TestStore) {
     let bob = store.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
     let inbox = store.inbox(&bob, true, at(0)).await.unwrap();
     let (session, preview) = (&inbox.sessions[0].session_id, &inbox.sessions[0].recent_messages[0]);
-    let told = store.events(bob.key, 0, 10).await.unwrap();
+    let log = store.events(bob.key, 0, 10).await.unwrap();
     let whole = store.message(&bob, &preview.id).await.unwrap().message;
     let thread = store.history(&bob, session, HistoryPage::default(), at(1)).await.unwrap().answer;
-    let event = serde_json::to_value(&told[0].event).unwrap();
+    let event = serde_json::to_value(&log[0].event).unwrap();
     assert_eq!(event["from_person"], serde_json::Value::Null, "{event}");
     assert!(!preview.from_person && !whole.from_person && !thread.messages[0].from_person);
     for metadata in [&preview.metadata, &whole.metadata, &thread.messages[0].metadata] {
@@ -236,7 +236,7 @@ async fn old_metadata_is_no_mark(store: TestStore) {
 }
 
 #[tokio::test]
-async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_sqlite() {
+async fn a_persons_mark_in_old_metadata_is_ignored_on_sqlite() {
     let file = SqliteFile::fresh();
     amb_testing::migrate_sqlite_to(&file.path(), 13);
     let db = rusqlite::Connection::open(file.path()).unwrap();
@@ -253,7 +253,7 @@ async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_sqlite() {
 }
 
 #[tokio::test]
-async fn a_mark_forged_before_the_marks_were_a_column_is_none_on_postgres() {
+async fn a_persons_mark_in_old_metadata_is_ignored_on_postgres() {
     let database = PostgresDatabase::empty().await;
     let client = database.migrate_to(13).await;
     let message = [

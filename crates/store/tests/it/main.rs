@@ -1,4 +1,4 @@
-//! The store's promises, on every backend.
+//! Integration tests of the store on both backends.
 
 #![allow(clippy::unwrap_used)]
 

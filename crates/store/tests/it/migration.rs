@@ -1,4 +1,4 @@
-//! A database that an earlier version left, with mail in its staging table, loses nothing by the migration.
+//! Migrations of databases of earlier versions, with mail in their staging tables.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const AGENTS: [&str; 4] = ["alice", "bob", "carol", "dora"];
 
-/// Everything that agents can see, without changing any of it.
+/// Returns everything that agents can see, without changing it.
 async fn describe(store: &TestStore) -> Value {
     while store.index_mail().await.unwrap() > 0 {}
     let mut all = Vec::new();
@@ -46,7 +46,7 @@ async fn messages(store: &TestStore, agent: &Agent, unread: bool, claimed_at: Op
     json!({ "messages": page.messages, "next": page.next })
 }
 
-/// A file as the form before left it: made by its server, with three of its ten staged messages sorted as well.
+/// Returns a file of schema version 6, with ten staged messages, three of which are in `messages` too.
 fn old_file() -> SqliteFile {
     let file = SqliteFile::fresh();
     let db = rusqlite::Connection::open(file.path()).unwrap();
@@ -59,7 +59,7 @@ async fn open(file: &SqliteFile) -> TestStore {
 }
 
 #[tokio::test]
-async fn everything_that_agents_saw_before_the_migration_is_seen_after_it() {
+async fn agents_see_the_same_after_a_migration_of_sqlite() {
     let file = old_file();
     let before: Value = serde_json::from_str(include_str!("../fixtures/sqlite-v6.json")).unwrap();
     let store = open(&file).await;
@@ -97,7 +97,7 @@ async fn cursors_from_before_the_migration_neither_lose_nor_repeat_mail() {
 }
 
 #[tokio::test]
-async fn a_copy_of_the_form_before_counts_its_staged_mail_and_its_logs_go_forward() {
+async fn a_backup_of_schema_6_counts_staged_mail_and_its_restore_advances_the_logs() {
     let file = old_file();
     let to = file.path().with_extension("copy");
     let copied = amb_store::backup(&file.path(), &to, false, |_| {}).await.unwrap();
@@ -114,9 +114,9 @@ async fn a_copy_of_the_form_before_counts_its_staged_mail_and_its_logs_go_forwar
     store.close().await;
 }
 
-/// The same office, moved to PostgreSQL by the version before messages had ids of their own there.
+/// The same office on PostgreSQL, in the last schema version without message ids.
 #[tokio::test]
-async fn an_office_on_an_older_postgres_schema_is_seen_as_before() {
+async fn agents_see_the_same_after_a_migration_of_postgres() {
     let database = PostgresDatabase::empty().await;
     let client = database.migrate_to(16).await;
     client.batch_execute(include_str!("../fixtures/postgres-v16.sql")).await.unwrap();
@@ -129,7 +129,7 @@ async fn an_office_on_an_older_postgres_schema_is_seen_as_before() {
             for (what, before) in before.as_object().unwrap() {
                 let (before, after) = (&mut before.clone(), &mut after[what].clone());
                 if what == "search" {
-                    // Hits of the same instant have no order between sessions.
+                    // Hits with the same time have no order.
                     for hits in [&mut *before, &mut *after] {
                         hits.as_array_mut().unwrap().sort_by_key(|hit| hit["message_id"].to_string());
                     }

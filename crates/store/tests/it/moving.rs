@@ -16,7 +16,7 @@ async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: boo
     copy_to_postgres(&file.path(), &database.url(), start_over, |_| ControlFlow::Continue(())).await
 }
 
-/// An office with two agents and some mail, closed.
+/// Returns a closed office with two agents and some mail.
 async fn small_office() -> (SqliteFile, Agent, Agent) {
     let file = SqliteFile::fresh();
     let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
@@ -27,7 +27,7 @@ async fn small_office() -> (SqliteFile, Agent, Agent) {
 }
 
 /// Copies a few pages, and stops.
-async fn begin_to_move(file: &SqliteFile, database: &PostgresDatabase) {
+async fn move_partially(file: &SqliteFile, database: &PostgresDatabase) {
     let mut pages = 0;
     let (path, url) = (file.path(), database.url());
     let outcome = copy_to_postgres(&path, &url, false, |_| {
@@ -37,7 +37,7 @@ async fn begin_to_move(file: &SqliteFile, database: &PostgresDatabase) {
     assert_eq!(outcome.await.unwrap_err().code(), Code::Unavailable);
 }
 
-/// The texts of a log that have the person's mark.
+/// Returns the texts of a log that have the person's mark.
 fn marked(log: &[Entry]) -> Vec<&str> {
     let marked = log.iter().filter_map(|entry| match &entry.event {
         Event::NewMessage(mail) if mail.from_person => Some(mail.content.as_str()),
@@ -66,15 +66,15 @@ async fn a_target_with_something_else_in_it_is_refused() {
     let refused = move_it(&file, &lived_in, true).await.unwrap_err();
     assert!(refused.detail().contains("agents of its own"), "{refused}");
     let store = TestStore(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
-    assert_eq!(store.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is as it was");
+    assert_eq!(store.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is unchanged");
     store.close().await;
 }
 
 #[tokio::test]
-async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
+async fn a_partial_copy_of_a_changed_file_is_not_continued() {
     let (file, alice, bob) = small_office().await;
     let database = PostgresDatabase::fresh().await;
-    begin_to_move(&file, &database).await;
+    move_partially(&file, &database).await;
     let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
     let sent = store.say(&alice, &bob, "Plan", "two").await.answer;
     store.close().await;
@@ -88,9 +88,9 @@ async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
     store.close().await;
     drop(store);
     database.alone().await;
-    // The old file again, after a word more: what lives in PostgreSQL is not touched.
+    // The old file again, after one more message: the finished copy is not changed.
     let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-    store.say(&alice, &bob, "Plan", "astray").await;
+    store.say(&alice, &bob, "Plan", "too late").await;
     store.close().await;
     let refused = move_it(&file, &database, true).await.unwrap_err();
     assert!(refused.detail().contains("finished move"), "{refused}");
@@ -103,7 +103,7 @@ async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
 async fn a_copy_that_is_not_the_same_is_found_out() {
     let (file, ..) = small_office().await;
     let database = PostgresDatabase::fresh().await;
-    begin_to_move(&file, &database).await;
+    move_partially(&file, &database).await;
     // Not the text of a message, which anybody would look at first.
     database.run("UPDATE connections SET updated_at = updated_at + interval '1 microsecond'").await;
     let refused = move_it(&file, &database, false).await.unwrap_err();
@@ -139,7 +139,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
         ts: None,
     };
     store.transcript_append(&alice, None, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
-    // The person of bob's household writes to him, and to a group in which a stranger is too.
+    // The person of bob's household writes to him, and to a group with a stranger in it.
     store.found_household(KeyHash::of("owner"), true, at(1)).await.unwrap().unwrap();
     let join = Some(Join { token: KeyHash::of("owner"), person: true });
     let kim = store.register_agent(NewAgent { join, ..new_agent("kim") }, at(1)).await.unwrap().answer;
@@ -176,17 +176,17 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
         assert_eq!(interrupted.await.unwrap_err().code(), Code::Unavailable);
     }
     let early = PostgresStore::open(&database.url()).await.unwrap_err();
-    assert!(early.detail().contains("amb move"), "no server opens half an office: {early}");
+    assert!(early.detail().contains("amb move"), "no server opens a partial copy: {early}");
     let copied = move_it(&file, &database, false).await.unwrap();
     assert!(copied.rows.iter().any(|(table, rows)| *table == "messages" && *rows > 30), "{copied:?}");
     let again = move_it(&file, &database, true).await.unwrap();
-    assert_eq!(again, copied, "a finished copy is found to be one");
+    assert_eq!(again, copied, "a finished copy is detected");
 
     let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!((store.inbox(&bob, false, at(9)).await.unwrap(), store.events(bob.key, 0, 500).await.unwrap()), before);
     assert_eq!(store.export(&carol, all).await.unwrap(), exported);
     assert!(marked(&store.events(carol.key, 0, 500).await.unwrap()).is_empty());
-    assert_eq!(store.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
+    assert_eq!(store.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key is still valid");
     assert_eq!(store.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
     let next = store.say(&alice, &bob, "s1", "on PostgreSQL").await;
     assert_eq!(next.entries[0].entry.cursor.as_number(), Some(before.1.len() as u64 + 1));

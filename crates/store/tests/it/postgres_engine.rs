@@ -1,5 +1,5 @@
-//! What the store on PostgreSQL promises beyond the conformance tests: cards as they are, durable commits, connections,
-//! dumps.
+//! Tests of the store on PostgreSQL beyond the conformance suite: current cards, durable commits, connections, dumps,
+//! query plans.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
 }
 
-/// Changes something while a send waits for the recipient's mailbox, as a change that is answered before the send does.
+/// Changes something while a send waits for the recipient's mailbox lock.
 async fn change_under_the_lock(
     database: &PostgresDatabase,
     agent: &Agent,
@@ -48,7 +48,7 @@ async fn change_under_the_lock(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_send_heeds_the_card_as_it_is_when_the_send_has_its_turn() {
+async fn a_send_is_decided_by_the_card_as_of_its_lock() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     let change =
@@ -61,7 +61,7 @@ async fn a_send_heeds_the_card_as_it_is_when_the_send_has_its_turn() {
     let changed = change_under_the_lock(&database, &bob, &gone).await;
     store.send(&alice, Draft::task(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
     changed.await.unwrap();
-    assert!(store.inbox(&alice, false, at(2)).await.unwrap().sessions.is_empty(), "and nothing is left of it");
+    assert!(store.inbox(&alice, false, at(2)).await.unwrap().sessions.is_empty(), "and nothing was written");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_commit_is_durable_whatever_the_database_is_set_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
+async fn a_cancelled_read_returns_no_busy_connection_to_the_pool() {
     let (database, store) = fresh().await;
     let (_, bob) = store.pair().await;
     let client = database.connection().await;
@@ -104,14 +104,14 @@ async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
     .await;
     reading.abort();
     assert!(reading.await.unwrap_err().is_cancelled());
-    // The pool gives the connection first that came back last.
+    // The pool reuses the connection first that was returned last.
     assert_eq!(soon(store.agent_by_name(&bob.name)).await.unwrap(), Some(bob));
     client.batch_execute("ROLLBACK").await.unwrap();
     store.close().await;
 }
 
 #[tokio::test]
-async fn mail_whose_indexing_failed_is_found_when_the_database_is_well_again() {
+async fn mail_whose_indexing_failed_is_indexed_by_a_later_call() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     while store.index_mail().await.unwrap() > 0 {}
@@ -128,7 +128,7 @@ async fn mail_whose_indexing_failed_is_found_when_the_database_is_well_again() {
 }
 
 #[tokio::test]
-async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
+async fn no_log_number_is_assigned_twice_after_a_dump_was_restored() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     for n in 0..5 {
@@ -153,24 +153,24 @@ async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
         sent.push(store.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id);
     }
     let seen = store.events(bob.key, store.resume(bob.key, remembered).await.unwrap(), 100).await.unwrap();
-    assert_eq!(seen.len(), 8, "a client that remembers a cursor from before the restore sees all that came since");
+    assert_eq!(seen.len(), 8, "a client with a cursor from before the restore sees all new mail");
     store.close().await;
     drop(store);
     let store = open(&database).await;
     let next = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
-    assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "and it is put forward once");
+    assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "the log is advanced once");
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
+async fn a_failover_is_detected_while_the_office_runs() {
     let cluster = OwnCluster::plain();
     let url = format!("postgres://mailbox@127.0.0.1:{}/postgres", cluster.port);
     let store = TestStore(Arc::new(PostgresStore::open(&url).await.unwrap()));
     let (alice, bob) = store.pair().await;
     let before = store.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number().unwrap();
     tokio::task::block_in_place(|| cluster.recover());
-    // Its old connections are gone; what was on its way on one of them fails.
+    // Its old connections are lost; requests in progress on them fail.
     let next = soon(async {
         loop {
             match store.send(&alice, Draft::text(bob.name.clone(), "Plan", "y"), at(1)).await {
@@ -185,7 +185,7 @@ async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
 }
 
 #[tokio::test]
-async fn numbers_are_put_forward_while_a_server_works() {
+async fn logs_are_advanced_while_a_server_runs() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     let before = store.event_head(bob.key).await.unwrap();
@@ -198,7 +198,7 @@ async fn numbers_are_put_forward_while_a_server_works() {
     store.close().await;
 }
 
-/// A planner without statistics takes parts of keys and two-sided ranges for other numbers of rows than they have.
+/// Without statistics the planner misjudges partial keys and two-sided ranges.
 #[tokio::test]
 async fn pages_of_a_new_office_read_little_more_than_they_show() {
     const MESSAGES: i64 = 20_000;
@@ -226,7 +226,7 @@ async fn pages_of_a_new_office_read_little_more_than_they_show() {
         database.alone().await;
         database.run("SELECT pg_stat_reset()").await;
         let store = open(&database).await;
-        // More often than a prepared statement is planned for its parameters.
+        // More often than PostgreSQL makes custom plans of a prepared statement.
         for _ in 0..8 {
             let shown = match verb {
                 "events" => store.events(bob.key, 0, 10).await.unwrap().len(),
@@ -245,7 +245,7 @@ async fn pages_of_a_new_office_read_little_more_than_they_show() {
         }
         store.close().await;
         drop(store);
-        // A connection that ends has said what it read.
+        // A connection reports its statistics when it ends.
         database.alone().await;
         let read = "SELECT relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
                     WHERE relname IN ('messages', 'deliveries', 'events')";

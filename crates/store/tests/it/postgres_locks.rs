@@ -1,4 +1,4 @@
-//! Locks of the store on PostgreSQL: what is answered holds for all that comes after it, and nobody waits in a circle.
+//! Locks of the store on PostgreSQL: a change that has returned holds for all later verbs, and there are no deadlocks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
 }
 
-/// Until so many connections wait for a lock.
+/// Waits until so many connections wait for a lock.
 async fn waiting(database: &PostgresDatabase, count: i64) {
     let client = database.connection().await;
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -39,8 +39,8 @@ async fn waiting(database: &PostgresDatabase, count: i64) {
     .await;
 }
 
-/// Starts what is to be stopped half way, and then what must not be answered before it. Lets both go, and returns the outcome
-/// of the second.
+/// Starts a verb and stops it at an insert into `table`; starts a second verb, which must not return before the first;
+/// lets both continue, and returns both outcomes.
 async fn answered_after<A, B>(
     database: &PostgresDatabase,
     table: &str,
@@ -57,7 +57,7 @@ where
     let mut second: JoinHandle<B> = tokio::spawn(second);
     tokio::select! {
         () = waiting(database, 2) => {}
-        answered = &mut second => panic!("answered before what came first was done: {}", answered.is_ok()),
+        answered = &mut second => panic!("returned before the first verb was done: {}", answered.is_ok()),
     }
     held.batch_execute("SELECT pg_advisory_unlock(77)").await.unwrap();
     let outcomes = (soon(first).await.unwrap(), soon(second).await.unwrap());
@@ -83,7 +83,7 @@ async fn crew(store: &TestStore) -> [Agent; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_mail_reaches_a_member_after_its_removal_was_answered() {
+async fn no_mail_reaches_a_member_after_its_removal_has_returned() {
     let (database, store) = fresh().await;
     let [alice, bob, carol, _] = crew(&store).await;
     let send = |from: &Agent| {
@@ -94,8 +94,8 @@ async fn no_mail_reaches_a_member_after_its_removal_was_answered() {
         let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
         async move { store.remove_from_group(&alice, &name("crew"), &bob.name).await.unwrap() }
     };
-    let (told, _) = answered_after(&database, "messages", send(&carol), remove).await;
-    assert_eq!(told, 2, "what was under way reaches those who were there");
+    let (recipients, _) = answered_after(&database, "messages", send(&carol), remove).await;
+    assert_eq!(recipients, 2, "a send in progress reaches all members of before");
     let leave = {
         let (store, carol) = (store.clone(), carol.clone());
         async move { store.join_group(&carol, &name("crew"), false).await.unwrap() }
@@ -106,7 +106,7 @@ async fn no_mail_reaches_a_member_after_its_removal_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_is_written_to_as_it_is_when_the_send_has_its_turn() {
+async fn a_send_to_a_group_reaches_its_members_as_of_the_locks() {
     let (database, store) = fresh().await;
     let [alice, bob, carol, dave] = crew(&store).await;
     // Bob's mailbox is held, so that the removal waits for it, and the send for the removal.
@@ -126,13 +126,13 @@ async fn a_group_is_written_to_as_it_is_when_the_send_has_its_turn() {
     waiting(&database, 2).await;
     held.batch_execute("COMMIT").await.unwrap();
     soon(removing).await.unwrap().unwrap();
-    let told: Vec<_> = soon(sending).await.unwrap().unwrap().entries.iter().map(|one| one.agent).collect();
-    assert_eq!(told, [alice.key, dave.key]);
+    let recipients: Vec<_> = soon(sending).await.unwrap().unwrap().entries.iter().map(|one| one.agent).collect();
+    assert_eq!(recipients, [alice.key, dave.key]);
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn joining_does_not_bring_back_whom_the_owner_removed() {
+async fn joining_fails_after_the_owner_removed_the_invitation() {
     let (database, store) = fresh().await;
     let [_, _, _, dave] = crew(&store).await;
     let removing = database.connection().await;
@@ -150,7 +150,7 @@ async fn joining_does_not_bring_back_whom_the_owner_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_line_lands_in_a_transcript_after_a_block_was_answered() {
+async fn no_line_is_appended_to_a_transcript_after_a_block_has_returned() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     let key = "chat".parse().unwrap();
@@ -181,7 +181,7 @@ async fn no_line_lands_in_a_transcript_after_a_block_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_to_an_agent_that_is_being_removed_is_refused() {
+async fn a_request_to_an_agent_that_is_being_deleted_is_refused() {
     let (database, store) = fresh().await;
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let held = database.connection().await;
@@ -202,7 +202,7 @@ async fn a_request_to_an_agent_that_is_being_removed_is_refused() {
     store.close().await;
 }
 
-/// What may be answered while somebody blocks, leaves and comes back.
+/// Accepts the errors that concurrent blocks and deletions cause.
 fn allowed<T>(outcome: Result<T, StoreError>) {
     if let Err(error) = outcome {
         let codes = [Code::NotConnected, Code::NotFound, Code::NotAllowed, Code::Conflict, Code::IllegalMove];
@@ -210,7 +210,7 @@ fn allowed<T>(outcome: Result<T, StoreError>) {
     }
 }
 
-/// The same name as somebody else may write it.
+/// Returns the name in upper case.
 fn shouted(name: &AgentName) -> AgentName {
     name.as_str().to_ascii_uppercase().parse().unwrap()
 }
@@ -221,7 +221,7 @@ async fn send(store: TestStore, me: Agent, peers: Vec<Agent>) {
     for round in 0..ROUNDS {
         let to: Vec<_> = peers.iter().map(|peer| peer.name.clone()).collect();
         let draft = Draft::text(peers[round % 3].name.clone(), "Plan", "x");
-        // The same key from both processes: one sends, the other hears what it was answered.
+        // The same key from both processes: one sends, the other gets the same answer.
         let keyed = Draft { idempotency_key: Some(format!("{round}")), ..draft.clone() };
         match round % 6 {
             0 => drop(store.send_all(&me, &to, draft, at(1)).await.unwrap()),
@@ -254,7 +254,7 @@ async fn claim(store: TestStore, me: Agent) {
     }
 }
 
-/// As a socket does.
+/// Marks mail as delivered, like a socket.
 async fn deliver(store: TestStore, me: Agent) {
     for _ in 0..ROUNDS {
         let head = store.event_head(me.key).await.unwrap();
@@ -263,7 +263,7 @@ async fn deliver(store: TestStore, me: Agent) {
     }
 }
 
-/// Tasks in both directions, moved by whoever was given them.
+/// Sends tasks and moves them.
 async fn work(store: TestStore, me: Agent, peer: Agent) {
     for round in 0..ROUNDS / 2 {
         let given = store.send(&me, Draft::task(shouted(&peer.name), "Work", "x"), at(1)).await.unwrap().answer;
@@ -274,7 +274,7 @@ async fn work(store: TestStore, me: Agent, peer: Agent) {
     }
 }
 
-/// Agents that come, are connected with everybody, block them or are removed.
+/// Registers agents that connect with everybody, are blocked, and are deleted or removed from the group.
 async fn come_and_go(store: TestStore, me: usize, all: Vec<Agent>) {
     for round in 0..4 {
         let text = format!("guest{me}-{round}");
@@ -318,7 +318,7 @@ async fn verbs_of_many_agents_in_two_processes_do_not_deadlock() {
     let mut tasks = Vec::new();
     for (n, me) in agents.iter().enumerate() {
         let peers: Vec<Agent> = agents.iter().filter(|agent| agent.key != me.key).cloned().collect();
-        // Each verb from both processes, so that nothing but the database keeps them apart.
+        // Each verb from both processes, so that only the database serializes them.
         for store in [store.clone(), other.clone()] {
             tasks.push(tokio::spawn(send(store.clone(), me.clone(), peers.clone())));
             tasks.push(tokio::spawn(claim(store.clone(), me.clone())));

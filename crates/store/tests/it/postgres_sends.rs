@@ -1,4 +1,4 @@
-//! A batch of sends on PostgreSQL travels together with the beginning and the end of its transaction.
+//! Batches of sends on PostgreSQL: pipelined with BEGIN and COMMIT.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn text(to: &Agent, content: &str) -> Draft {
     Draft::text(to.name.clone(), "Plan", content)
 }
 
-/// Connections of the office on which a transaction is open and nothing runs.
+/// Returns the number of connections that are idle in a transaction.
 async fn open_transactions(database: &PostgresDatabase) -> i64 {
     let idle = "SELECT count(*) FROM pg_stat_activity
                 WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
@@ -48,7 +48,7 @@ async fn a_mailbox_is_locked_until_its_mail_is_committed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_batch_that_failed_nothing_stays_and_the_others_are_sent() {
+async fn a_failed_message_leaves_nothing_and_the_rest_of_its_batch_is_sent() {
     let (database, store) = fresh().await;
     let (alice, bob) = store.pair().await;
     store.say(&alice, &bob, "Plan", "first").await;
@@ -63,7 +63,7 @@ async fn of_a_batch_that_failed_nothing_stays_and_the_others_are_sent() {
     store.send(&alice, text(&bob, "bad"), at(5)).await.unwrap_err();
     assert_eq!(store.profile(&alice, at(5)).await.unwrap().usage, used, "nothing was counted");
     assert_eq!(open_transactions(&database).await, 0);
-    // Many at once share transactions; who is in one with a bad letter is sent all the same.
+    // Concurrent sends share transactions; those in one with a bad message are sent all the same.
     let sends = (0..40).map(|i| {
         let (store, alice) = (store.clone(), alice.clone());
         let draft = text(&bob, if i % 10 == 3 { "bad" } else { "good" });

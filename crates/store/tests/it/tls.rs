@@ -10,8 +10,8 @@ fn certificate(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(name)
 }
 
-/// Whether the connections of an office that was opened so are private.
-async fn is_private(url: &str) -> amb_store::Result<bool> {
+/// Returns whether the connections of a store with this URL are encrypted.
+async fn is_encrypted(url: &str) -> amb_store::Result<bool> {
     let store = PostgresStore::open(url).await?;
     store.ready().await?;
     let (client, connection) = tokio_postgres::connect(
@@ -23,33 +23,33 @@ async fn is_private(url: &str) -> amb_store::Result<bool> {
     tokio::spawn(connection);
     let sql = "SELECT bool_and(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
                WHERE a.application_name = 'amb'";
-    let private = client.query_one(sql, &[]).await.unwrap().get(0);
+    let encrypted = client.query_one(sql, &[]).await.unwrap().get(0);
     store.close().await;
-    Ok(private)
+    Ok(encrypted)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_url_says_how_private_and_how_sure_the_way_to_postgres_is() {
+async fn sslmode_in_the_url_selects_encryption_and_verification() {
     let cluster = OwnCluster::with_tls(&certificate("server.pem"), &certificate("server.key"));
     let (by_name, by_number) = (format!("localhost:{}", cluster.port), format!("127.0.0.1:{}", cluster.port));
     let url = |host: &str, options: &str| format!("postgres://mailbox@{host}/postgres{options}");
     let roots = format!("&sslrootcert={}", certificate("ca.pem").display());
 
-    assert!(!is_private(&url(&by_name, "?sslmode=disable")).await.unwrap());
+    assert!(!is_encrypted(&url(&by_name, "?sslmode=disable")).await.unwrap());
     for options in ["", "?sslmode=prefer", "?sslmode=require"] {
-        assert!(is_private(&url(&by_name, options)).await.unwrap(), "{options}");
+        assert!(is_encrypted(&url(&by_name, options)).await.unwrap(), "{options}");
     }
     for mode in ["require", "verify-ca", "verify-full"] {
-        assert!(is_private(&url(&by_name, &format!("?sslmode={mode}{roots}"))).await.unwrap(), "{mode}");
+        assert!(is_encrypted(&url(&by_name, &format!("?sslmode={mode}{roots}"))).await.unwrap(), "{mode}");
     }
-    // The certificate is for the name.
-    assert!(is_private(&url(&by_number, &format!("?sslmode=verify-ca{roots}"))).await.unwrap());
-    let stranger = is_private(&url(&by_number, &format!("?sslmode=verify-full{roots}"))).await.unwrap_err();
+    // The certificate is for the host name.
+    assert!(is_encrypted(&url(&by_number, &format!("?sslmode=verify-ca{roots}"))).await.unwrap());
+    let stranger = is_encrypted(&url(&by_number, &format!("?sslmode=verify-full{roots}"))).await.unwrap_err();
     assert_eq!(stranger.code(), Code::Unavailable);
     assert!(stranger.detail().contains("TLS") || stranger.detail().contains("certificate"), "{stranger}");
-    // Nobody known signed it.
+    // Not signed by a public root.
     for mode in ["verify-ca", "verify-full"] {
-        is_private(&url(&by_name, &format!("?sslmode={mode}"))).await.unwrap_err();
+        is_encrypted(&url(&by_name, &format!("?sslmode={mode}"))).await.unwrap_err();
     }
 }
 

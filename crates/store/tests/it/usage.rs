@@ -1,4 +1,4 @@
-//! What agents have stored is what a recount of everything says, whatever happened before.
+//! The storage usage of agents equals a recount of all rows, whatever happened before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use amb_testing::{PostgresDatabase, SqliteFile};
 
 const AGENTS: [&str; 5] = ["alice", "bob", "carol", "dora", "eve"];
 
-/// Numbers that look random and are the same in every run.
+/// A pseudo-random generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -24,8 +24,7 @@ impl Dice {
     }
 }
 
-/// Counts everything that agents stored. The rejection that the office wrote in the name of a task's assignee is charged to the
-/// task's sender.
+/// Counts everything that agents store. The update of a task that the office rejected is charged to the task's sender.
 const RECOUNT: &str = "
     SELECT payer, CAST(sum(copies) AS bigint), CAST(sum(bytes) AS bigint) FROM (
         SELECT CASE WHEN m.kind = 'task_update' AND EXISTS (
@@ -40,7 +39,7 @@ const RECOUNT: &str = "
         SELECT author_id, 1, octet_length(line) FROM transcript_lines
     ) stored GROUP BY payer";
 
-/// An office in which all may write to each other, in one group of three.
+/// Registers agents that are all connected, three of them in a group.
 async fn office(store: &TestStore) -> Vec<Agent> {
     let mut agents = Vec::new();
     for text in AGENTS {
@@ -55,13 +54,13 @@ async fn office(store: &TestStore) -> Vec<Agent> {
         store.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
         store.join_group(member, &name("crew"), true).await.unwrap();
     }
-    // One takes few tasks, so that some are rejected by the office.
+    // One accepts few tasks, so that the office rejects some.
     let few = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
     store.update_profile(&agents[4], few, at(1)).await.unwrap();
     agents
 }
 
-/// Does something of which nobody knows whether it succeeds.
+/// Runs a random verb, which may fail.
 async fn step(store: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
     let me = &agents[dice.roll(agents.len())];
     let other = &agents[dice.roll(agents.len())];
@@ -132,16 +131,16 @@ async fn step(store: &TestStore, agents: &[Agent], dice: &mut Dice, now: i64) {
                     store.approve_connection(other, &asked.answer.verification_code, at(now)).await.unwrap();
                 }
             } else {
-                let heard =
+                let allow_from =
                     if dice.roll(2) == 0 { AllowFrom::default() } else { AllowFrom(vec![other.name.to_string()]) };
-                let patch = ProfilePatch { allow_from: Some(heard), ..Default::default() };
+                let patch = ProfilePatch { allow_from: Some(allow_from), ..Default::default() };
                 store.update_profile(me, patch, at(now)).await.unwrap();
             }
         }
     }
 }
 
-/// What each agent sees that it has stored, by its number.
+/// Returns the usage that each agent sees, by its number.
 async fn shown(store: &TestStore, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
     let mut all = BTreeMap::new();
     for agent in agents {
@@ -154,7 +153,7 @@ async fn shown(store: &TestStore, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)>
     all
 }
 
-/// A limit that is met now and then, so that refusals are part of every history.
+/// Returns a quota that is sometimes exceeded.
 fn some_limit(dice: &mut Dice) -> Quotas {
     match dice.roll(3) {
         0 => Quotas::NONE,
@@ -171,7 +170,7 @@ fn recount_sqlite(path: &Path) -> BTreeMap<i64, (i64, i64)> {
     all
 }
 
-/// The files as a kill would leave them.
+/// Copies the files as a kill would leave them.
 fn killed(from: &Path, to: &Path) {
     for suffix in ["", "-wal"] {
         let of = |path: &Path| format!("{}{suffix}", path.display());
@@ -180,7 +179,7 @@ fn killed(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kills() {
+async fn usage_on_sqlite_equals_a_recount_after_random_verbs_and_kills() {
     for seed in 0..6 {
         let (file, copy) = (SqliteFile::fresh(), SqliteFile::fresh());
         let mut dice = Dice(seed);
@@ -212,7 +211,7 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
         store.delete_agent(&agents[2], hash_of("carol"), at(999)).await.unwrap();
         store.close().await;
         let after = recount_sqlite(&file.path());
-        assert!(before.values().any(|one| one.0 > 25), "a history in which something happened: {before:?}");
+        assert!(before.values().any(|one| one.0 > 25), "some verbs succeeded: {before:?}");
         let store = TestStore(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let here: Vec<Agent> = agents.iter().filter(|agent| agent.name != name("carol")).cloned().collect();
         for agent in &here {
@@ -224,7 +223,7 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn usage_on_postgres_is_what_a_recount_says_though_many_write_at_once() {
+async fn usage_on_postgres_equals_a_recount_after_concurrent_verbs() {
     let database = PostgresDatabase::fresh().await;
     let open = async || TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     let (one, two) = (open().await, open().await);

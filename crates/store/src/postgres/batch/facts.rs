@@ -77,9 +77,9 @@ pub(super) struct BatchFacts {
 }
 
 impl BatchFacts {
-    /// Locks the mailboxes of the recipients, and of senders whose idempotency keys must not race. Looks up connections and sessions
-    /// under the locks. These statements refer to recipients by name, so none needs the result of another: all are pipelined,
-    /// after `begin`.
+    /// Locks the mailboxes of the recipients, and of senders whose idempotency keys must not race. Looks up connections
+    /// and sessions under the locks. These statements refer to recipients by name, so none needs the result of another:
+    /// all are pipelined, after `begin`.
     pub(super) async fn lock<C: GenericClient>(
         &mut self,
         client: &C,
@@ -140,8 +140,8 @@ impl BatchFacts {
         self.add_group(tx, logs, caller, name).await
     }
 
-    /// Resolves names to agents and groups, each once, and locks the mailboxes of all of them and of the groups' members. An unknown
-    /// name is returned unchanged.
+    /// Resolves names to agents and groups, each once, and locks the mailboxes of all of them and of the groups'
+    /// members. An unknown name is returned unchanged.
     pub(super) async fn lock_all(
         &mut self,
         tx: &Transaction<'_>,
@@ -359,13 +359,13 @@ const LOCK: &str = "
 SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
 WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m";
 
-/// Selects for these senders and recipients: the recipient and its card, whether the two may write to each other (without a
-/// look-up where the recipient has no household), and the usage of the sender. A statement of its own after [`LOCK`]: a
-/// statement that waits for a lock sees the locked row as it is then, but all other rows as they were when it began to wait. The
-/// usage is not locked: concurrent sends do not see what the others add.
+/// Selects for these senders and recipients: the recipient and its card, whether the two may write to each other
+/// (without a look-up where the recipient has no household), and the usage of the sender. A statement of its own after
+/// [`LOCK`]: a statement that waits for a lock sees the locked row as it is then, but all other rows as they were when
+/// it began to wait. The usage is not locked: concurrent sends do not see what the others add.
 ///
-/// The joins have no conditions on the status of a connection or an agent: without statistics the planner expects that almost no
-/// row meets them, and chooses a nested loop over all rows.
+/// The joins have no conditions on the status of a connection or an agent: without statistics the planner expects that
+/// almost no row meets them, and chooses a nested loop over all rows.
 const ROUTES: &str = "
 SELECT r.sender_id, a.id, a.name, a.allow_from, a.max_concurrent_tasks,
        (SELECT c.id FROM connections c

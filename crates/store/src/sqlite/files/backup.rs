@@ -36,8 +36,8 @@ pub struct BytesDone {
 
 /// Copies a snapshot of a SQLite database into a file, while a server may have the database open.
 ///
-/// The copy gets its name only when it is complete, checked and synced. Only then an existing file is replaced, if `replace` is
-/// set.
+/// The copy gets its name only when it is complete, checked and synced. Only then an existing file is replaced, if
+/// `replace` is set.
 pub async fn backup(
     from: &Path,
     to: &Path,

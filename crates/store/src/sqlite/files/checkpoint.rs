@@ -1,5 +1,5 @@
-//! Checkpoints of the write-ahead log, on a separate thread and connection: neither sends nor reads wait for them. SQLite's own
-//! checkpoint, in the writer, runs only when the log has grown long.
+//! Checkpoints of the write-ahead log, on a separate thread and connection: neither sends nor reads wait for them.
+//! SQLite's own checkpoint, in the writer, runs only when the log has grown long.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Failed syncs.
 //!
-//! SQLite syncs the write-ahead log at each commit (`synchronous = FULL`), and readers see the commit only after that: everything
-//! that is answered or read is durable. After a failed sync the kernel may have dropped dirty pages, although later syncs
-//! succeed: then nothing more is written until the process is restarted.
+//! SQLite syncs the write-ahead log at each commit (`synchronous = FULL`), and readers see the commit only after that:
+//! everything that is answered or read is durable. After a failed sync the kernel may have dropped dirty pages,
+//! although later syncs succeed: then nothing more is written until the process is restarted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -46,8 +46,8 @@ impl Disk {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// After a failed sync, keeps SQLite from checkpointing the write-ahead log when this connection is closed: the disk may have
-    /// lost parts of it. Returns whether a sync has failed.
+    /// After a failed sync, keeps SQLite from checkpointing the write-ahead log when this connection is closed: the
+    /// disk may have lost parts of it. Returns whether a sync has failed.
     pub(in crate::sqlite) fn keep_log_after_failure(&self, db: &Connection) -> bool {
         let failed = self.check().is_err();
         if failed && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {

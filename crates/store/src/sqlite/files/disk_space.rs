@@ -11,8 +11,8 @@ use crate::error::Result;
 /// Bytes that must be free: far more than a message needs, so that an operator is warned before sends fail.
 const MIN_FREE: usize = 1 << 20;
 
-/// Allocates space beside the database and frees it again. A test transaction is not enough: it may fit into free pages of the
-/// database where the next message does not.
+/// Allocates space beside the database and frees it again. A test transaction is not enough: it may fit into free pages
+/// of the database where the next message does not.
 pub(in crate::sqlite) fn check(database: &Path) -> Result<()> {
     let directory = database.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // An unnamed file, which a crash cannot leave behind.

@@ -1,9 +1,10 @@
 //! The lock that lets one process use a database file. With two, each writer's caches would be stale.
 //!
-//! A database is locked twice: by name, with a lock file beside it that contains the process id; and by inode, so that another name
-//! of the same file (a hard link) is refused as well. The second lock is a `flock` on the database itself, which does not
-//! interfere with the `fcntl` locks of SQLite. But those are dropped when a process closes *any* descriptor of the file, so ours
-//! stays open until SQLite is done, and a file that this process has locked is not opened here again.
+//! A database is locked twice: by name, with a lock file beside it that contains the process id; and by inode, so that
+//! another name of the same file (a hard link) is refused as well. The second lock is a `flock` on the database itself,
+//! which does not interfere with the `fcntl` locks of SQLite. But those are dropped when a process closes *any*
+//! descriptor of the file, so ours stays open until SQLite is done, and a file that this process has locked is not
+//! opened here again.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -35,8 +36,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Locks a database, which may not exist yet. Symbolic links are followed: SQLite does so too, and keeps its other files
-    /// beside the target.
+    /// Locks a database, which may not exist yet. Symbolic links are followed: SQLite does so too, and keeps its other
+    /// files beside the target.
     pub(crate) fn take(database: &Path) -> Result<Self> {
         let database = resolve(database)?;
         let path = PathBuf::from(format!("{}.lock", database.display()));

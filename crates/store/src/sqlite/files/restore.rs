@@ -33,8 +33,8 @@ pub struct Restored {
 
 /// Replaces a database that no server has open by a backup that [`backup`](crate::backup()) made.
 ///
-/// The backup is checked first. The previous database is kept beside the new one, and stays in place until the last step. The next
-/// server rebuilds the search index.
+/// The backup is checked first. The previous database is kept beside the new one, and stays in place until the last
+/// step. The next server rebuilds the search index.
 pub async fn restore(
     from: &Path,
     database: &Path,

@@ -1,5 +1,5 @@
-//! The writer's caches. Only the writer changes the database, so an entry is valid until the writer itself invalidates it; readers
-//! do not use them.
+//! The writer's caches. Only the writer changes the database, so an entry is valid until the writer itself invalidates
+//! it; readers do not use them.
 
 use std::hash::Hash;
 

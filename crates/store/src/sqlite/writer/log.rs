@@ -14,8 +14,8 @@ use crate::types::{AgentKey, LogEntry, log_number};
 use crate::verbs::{by_key, has_entry_after, log_head};
 
 impl WriteTx {
-    /// Returns the next number of an agent's log. The caller caches it as the head once the row is written, so that a row that the
-    /// database refuses leaves no gap.
+    /// Returns the next number of an agent's log. The caller caches it as the head once the row is written, so that a
+    /// row that the database refuses leaves no gap.
     pub(super) fn next_number(&mut self, agent: i64) -> Result<i64> {
         match self.caches.heads.get(&agent) {
             Some(head) => Ok(head + 1),

@@ -21,7 +21,8 @@ impl Default for ViewVersions {
 }
 
 impl ViewVersions {
-    /// Returns the current version of this agent's view. Both counters only grow, so an equal sum means that nothing changed.
+    /// Returns the current version of this agent's view. Both counters only grow, so an equal sum means that nothing
+    /// changed.
     pub(in crate::sqlite) fn of(&self, agent: AgentKey) -> ViewVersion {
         ViewVersion(self.all.load(Ordering::Acquire) + self.counter(agent.0).load(Ordering::Acquire))
     }

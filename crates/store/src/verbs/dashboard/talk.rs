@@ -18,8 +18,8 @@ const MAX_HITS: i64 = 400;
 /// Most members of a conversation that are named.
 const MAX_NAMED: i64 = 100;
 
-/// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. Where the office rejected a task, it wrote an
-/// update in the assignee's name, which only the sender of the task sees.
+/// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. Where the office rejected a
+/// task, it wrote an update in the assignee's name, which only the sender of the task sees.
 fn seen() -> String {
     format!(
         "((SELECT 1 FROM deliveries d JOIN agents h ON h.id = d.agent_id
@@ -124,7 +124,8 @@ pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u3
 }
 
 pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<SaidLine>> {
-    // The newest messages are in the sessions with the newest messages: `limit` sessions with up to `limit` messages each.
+    // The newest messages are in the sessions with the newest messages: `limit` sessions with up to `limit` messages
+    // each.
     let sessions = recent(db, household, &ConversationQuery { limit, ..ConversationQuery::default() }).await?;
     let sql =
         format!("SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY m.id DESC LIMIT $3", newest_of_each(db, "$3"));

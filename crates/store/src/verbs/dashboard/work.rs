@@ -38,7 +38,8 @@ async fn find(db: &mut dyn Db, rest: &str, values: &[Value<'_>]) -> Tried<Vec<Ta
     Ok(rows.into_iter().map(|row| row.task(0)).collect::<Result<_>>()?)
 }
 
-/// Returns open tasks past their deadline, and those rejected or failed after this time, the one that changed last first.
+/// Returns open tasks past their deadline, and those rejected or failed after this time, the one that changed last
+/// first.
 pub(super) async fn troubled(db: &mut dyn Db, household: HouseholdKey, since: Timestamp) -> Tried<Vec<Task>> {
     let (join, delivered) = (db.dialect().then_join, delivered());
     let of = |side: &str| format!("SELECT t.id FROM agents n {join} tasks t ON t.{side} = n.id");

@@ -15,9 +15,9 @@ pub(super) struct DeliveryProgress {
 }
 
 impl DeliveryProgress {
-    /// Returns the cursor to continue from. The listener's own cursor is from a state of the log that is gone: the database was
-    /// restored to an earlier state, or is another one. New entries have numbers below that cursor and were not delivered. So
-    /// everything after the last delivered message is sent again, and nothing is skipped.
+    /// Returns the cursor to continue from. The listener's own cursor is from a state of the log that is gone: the
+    /// database was restored to an earlier state, or is another one. New entries have numbers below that cursor and
+    /// were not delivered. So everything after the last delivered message is sent again, and nothing is skipped.
     pub(super) fn cursor(self, head: u64) -> u64 {
         let Some(oldest) = self.oldest else { return head };
         let undelivered = self.first_undelivered.map_or(head, |number| number.saturating_sub(1));

@@ -36,8 +36,8 @@ async fn member(tx: &mut dyn Tx, caller: &Agent, name: &AgentName) -> Tried<(i64
     }
 }
 
-/// Logs the act to the agent and the person, whose mailboxes are locked. Fails, which rolls the act back, where the agent has left the
-/// household meanwhile.
+/// Logs the act to the agent and the person, whose mailboxes are locked. Fails, which rolls the act back, where the
+/// agent has left the household meanwhile.
 async fn log_in_name(
     tx: &mut dyn Tx,
     caller: &Agent,
