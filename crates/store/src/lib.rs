@@ -1,4 +1,4 @@
-//! What the network office remembers.
+//! The storage of the network office.
 //!
 //! One trait, [`Store`], in use-case verbs: types of `amb-core` go in and out, each verb is one transaction, and a verb
 //! that writes returns only when what it wrote is durable. [`open`] opens the backend that a database URL names: SQLite

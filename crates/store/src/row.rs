@@ -90,7 +90,7 @@ impl MessageRow {
     }
 
     /// Returns the message as its sender sees it.
-    pub(crate) fn as_sent(self) -> Result<Message> {
+    pub(crate) fn for_sender(self) -> Result<Message> {
         let sender = self.from.clone();
         self.message(&sender)
     }

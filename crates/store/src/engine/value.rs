@@ -57,6 +57,7 @@ value_from! {
     &'a [u8] => |it| Value::Bytes(it),
     &'a [i64] => |it| Value::Ints(it),
     &'a Vec<i64> => |it| Value::Ints(it),
+    &'a [Uuid] => |it| Value::Ids(it),
     &'a Vec<Uuid> => |it| Value::Ids(it),
 }
 

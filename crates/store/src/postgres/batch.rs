@@ -252,7 +252,8 @@ impl SendTx for SendBatch<'_> {
     }
 
     fn current_tasks(&mut self, agent: i64) -> Result<usize> {
-        Ok(self.facts.current_tasks.get(&agent).copied().unwrap_or(0))
+        let count = self.facts.current_tasks.get(&agent).copied().unwrap_or(0);
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
     fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {

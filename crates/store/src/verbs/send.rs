@@ -331,7 +331,7 @@ pub(crate) fn decide(
         },
     };
     let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
-    let found = found.map(|found| found.message.as_sent()).transpose()?;
+    let found = found.map(|found| found.message.for_sender()).transpose()?;
     let parent = match (message.parent, &found, &parent_id) {
         (Some(ParentRef { relay: true, .. }), Some(message), _) => Parent::PassesOn(message),
         (Some(_), Some(message), _) => Parent::Answers { message, in_group },

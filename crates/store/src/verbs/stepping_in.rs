@@ -194,13 +194,11 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), at: Some(now), act: act.clone() });
     let number = tx.log_event(member.id, event, now).await?;
     let set = "UPDATE agents SET paused_at = $2, paused_by = $3, paused_from = $4 WHERE id = $1";
-    match paused {
-        true => tx.execute(set, values![member.id, now, caller.name.as_str(), number]).await?,
-        false => {
-            let (never, nobody, nowhere): (Option<Timestamp>, Option<&str>, Option<i64>) = (None, None, None);
-            tx.execute(set, values![member.id, never, nobody, nowhere]).await?
-        }
+    let (at, by, from) = match paused {
+        true => (Some(now), Some(caller.name.as_str()), i64::try_from(number).ok()),
+        false => (None, None, None),
     };
+    tx.execute(set, values![member.id, at, by, from]).await?;
     tx.invalidate(Cached::Card(&member.name));
     log_act(tx, vec![me], &caller.name, &act, now).await
 }

@@ -12,5 +12,6 @@ mod postgres_locks;
 mod postgres_sends;
 mod replicas;
 mod sqlite;
+mod support;
 mod tls;
 mod usage;

@@ -1,7 +1,6 @@
 //! Tests of the store on PostgreSQL beyond the conformance suite: current cards, durable commits, connections, dumps,
 //! query plans.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,19 +10,7 @@ use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
 use amb_testing::store::{TestStore, at};
 use amb_testing::{OwnCluster, PostgresDatabase};
 
-async fn open(database: &PostgresDatabase) -> TestStore {
-    TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
-}
-
-async fn fresh() -> (PostgresDatabase, TestStore) {
-    let database = PostgresDatabase::fresh().await;
-    let store = open(&database).await;
-    (database, store)
-}
-
-async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
-}
+use crate::support::{fresh, open, soon};
 
 /// Changes something while a send waits for the recipient's mailbox lock.
 async fn change_under_the_lock(

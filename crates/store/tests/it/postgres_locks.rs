@@ -1,31 +1,18 @@
 //! Locks of the store on PostgreSQL: a change that has returned holds for all later verbs, and there are no deadlocks.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::doc::{Access, ConnectionChange};
 use amb_core::mailbox::ClaimRequest;
 use amb_core::transcript::Line;
 use amb_core::{AgentName, Code, Draft, TaskState};
-use amb_store::{Agent, Ask, PostgresStore, StoreError};
+use amb_store::{Agent, Ask, StoreError};
 use amb_testing::PostgresDatabase;
 use amb_testing::store::{TestStore, at, hash_of, name};
 use tokio::task::JoinHandle;
 
-async fn open(database: &PostgresDatabase) -> TestStore {
-    TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
-}
-
-async fn fresh() -> (PostgresDatabase, TestStore) {
-    let database = PostgresDatabase::fresh().await;
-    let store = open(&database).await;
-    (database, store)
-}
-
-async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
-}
+use crate::support::{fresh, open, soon};
 
 /// Waits until so many connections wait for a lock.
 async fn waiting(database: &PostgresDatabase, count: i64) {

@@ -1,17 +1,11 @@
 //! Batches of sends on PostgreSQL: pipelined with BEGIN and COMMIT.
 
-use std::sync::Arc;
-
 use amb_core::Draft;
-use amb_store::{Agent, PostgresStore};
+use amb_store::Agent;
 use amb_testing::PostgresDatabase;
-use amb_testing::store::{TestStore, at};
+use amb_testing::store::at;
 
-async fn fresh() -> (PostgresDatabase, TestStore) {
-    let database = PostgresDatabase::fresh().await;
-    let store = TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    (database, store)
-}
+use crate::support::fresh;
 
 fn text(to: &Agent, content: &str) -> Draft {
     Draft::text(to.name.clone(), "Plan", content)

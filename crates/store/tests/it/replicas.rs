@@ -1,23 +1,18 @@
 //! Several processes on one PostgreSQL: hints, heartbeats and shared rate limits.
 
-use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use amb_store::{AgentKey, Charge, ChargeMode, Hint, KeyHash, PostgresStore};
+use amb_store::{AgentKey, Charge, ChargeMode, Hint, KeyHash};
 use amb_testing::PostgresDatabase;
 use amb_testing::store::{TestStore, at, hash_of, key_of, new_key};
 use tokio::sync::broadcast::Receiver;
 
-async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
-}
+use crate::support::{open, soon};
 
 /// Two processes on one database, as far as the database can tell.
 async fn two() -> (PostgresDatabase, TestStore, TestStore) {
     let database = PostgresDatabase::fresh().await;
-    let open = async || TestStore(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
-    let (one, other) = (open().await, open().await);
+    let (one, other) = (open(&database).await, open(&database).await);
     (database, one, other)
 }
 

@@ -71,7 +71,7 @@ pub(super) struct BatchFacts {
     /// Draft hashes and answers by idempotency key; no answer where the key was not used for a send.
     pub(super) answers: HashMap<(i64, String), (Vec<u8>, Option<Sent>)>,
     /// The number of tasks that each assignee works on.
-    pub(super) current_tasks: HashMap<i64, usize>,
+    pub(super) current_tasks: HashMap<i64, u64>,
     /// Tasks by their message.
     pub(super) task_of: HashMap<Uuid, i64>,
 }
@@ -497,18 +497,13 @@ async fn parents_of<C: GenericClient + Sync>(
 }
 
 /// Returns the number of tasks that each of these agents works on.
-async fn current_tasks<C: GenericClient>(client: &C, assignees: &[i64]) -> Result<Vec<(i64, usize)>, Failed> {
+async fn current_tasks<C: GenericClient>(client: &C, assignees: &[i64]) -> Result<Vec<(i64, u64)>, Failed> {
     if assignees.is_empty() {
         return Ok(Vec::new());
     }
-    let select = client
-        .prepare_cached(
-            "SELECT assignee_id, count(*) FROM tasks
-             WHERE assignee_id = ANY($1) AND state IN ('accepted', 'working') GROUP BY assignee_id",
-        )
-        .await?;
-    let rows = client.query(&select, &[&assignees]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(usize::MAX))).collect())
+    let sql = "SELECT assignee_id, count(*) FROM tasks
+               WHERE assignee_id = ANY($1) AND state IN ('accepted', 'working') GROUP BY assignee_id";
+    PgReader(client).rows(sql, values![assignees]).await
 }
 
 /// Returns the tasks of these messages.
@@ -516,8 +511,6 @@ async fn tasks_of<C: GenericClient>(client: &C, messages: &[Uuid]) -> Result<Vec
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    let select =
-        client.prepare_cached("SELECT message_public_id, id FROM tasks WHERE message_public_id = ANY($1)").await?;
-    let rows = client.query(&select, &[&messages]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    let sql = "SELECT message_public_id, id FROM tasks WHERE message_public_id = ANY($1)";
+    PgReader(client).rows(sql, values![messages]).await
 }

@@ -1,9 +1,10 @@
-//! What opening promises about the write-ahead log.
+//! Tests of the write-ahead log and of failed syncs.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::testing::new_agent;
 use crate::{AgentVerbs, LogVerbs, PruneVerbs, ReceiptVerbs, Store};
 
 #[tokio::test]
@@ -30,40 +31,29 @@ async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {
     let store = opened.await.unwrap().unwrap();
     assert_eq!(synced.load(Ordering::SeqCst), 1);
     store.close().await;
-    // As it was left: with nothing folded in.
+    // The log as it was left, without a checkpoint.
     fs_err::copy(format!("{}-left", crashed.display()), format!("{}-wal", crashed.display())).unwrap();
     let before = fs_err::read(&crashed).unwrap();
     let path = crashed.clone();
     let refused =
         tokio::task::spawn_blocking(move || SqliteStore::open_now(&path, |_| Err(io::Error::other("broken"))));
-    assert!(refused.await.unwrap().is_err(), "and where the disk fails, nothing is");
-    assert!(fs_err::read(&crashed).unwrap() == before, "nor folded into the database");
+    assert!(refused.await.unwrap().is_err(), "a failed sync fails the opening");
+    assert!(fs_err::read(&crashed).unwrap() == before, "no checkpoint after a failed sync");
     assert!(fs_err::metadata(format!("{}-wal", crashed.display())).unwrap().len() > 0);
 }
 
-fn new_agent() -> crate::NewAgent {
-    crate::NewAgent {
-        name: "alice".parse().unwrap(),
-        key_hash: crate::KeyHash::of("key"),
-        key_prefix: "amb_0123".into(),
-        owner_contact: None,
-        card: amb_core::Card::default(),
-        join: None,
-    }
-}
-
 #[tokio::test]
-async fn looking_costs_no_sync() {
+async fn reads_and_unchanged_transactions_cost_no_commit() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join("mail.db")).await.unwrap();
     let now = amb_core::Timestamp::now();
-    let alice = store.register_agent(new_agent(), now).await.unwrap().answer;
+    let alice = store.register_agent(new_agent("alice"), now).await.unwrap().answer;
     let before = store.disk.commits();
     for _ in 0..3 {
         store.ready().await.unwrap();
         store.inbox(&alice, false, now).await.unwrap();
         store.events(alice.key, 0, 10).await.unwrap();
-        // Transactions that turn out to change nothing.
+        // Transactions that change nothing.
         store.delivered(&alice, 0, 10, now).await.unwrap();
         store.prune(now).await.unwrap();
     }
@@ -72,19 +62,19 @@ async fn looking_costs_no_sync() {
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_nothing_is_taken_or_folded_into_the_database() {
+async fn after_a_failed_sync_nothing_is_accepted_or_checkpointed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mail.db");
     let store = SqliteStore::open(&path).await.unwrap();
     store.ready().await.unwrap();
     store.disk.fail(&io::Error::other("broken"));
-    let refused = store.register_agent(new_agent(), amb_core::Timestamp::now()).await.unwrap_err();
+    let refused = store.register_agent(new_agent("alice"), amb_core::Timestamp::now()).await.unwrap_err();
     assert_eq!(refused.code(), amb_core::Code::Unavailable);
     let before = fs_err::read(&path).unwrap();
     store.close().await;
-    assert!(fs_err::read(&path).unwrap() == before, "closing leaves the file as it is");
+    assert!(fs_err::read(&path).unwrap() == before, "closing does not change the database file");
     let log = fs_err::metadata(format!("{}-wal", path.display())).unwrap();
-    assert!(log.len() > 0, "and the log as it is");
+    assert!(log.len() > 0, "nor the write-ahead log");
 }
 
 #[test]
