@@ -13,7 +13,7 @@ use amb_core::{AgentName, Consent, Draft, Timestamp};
 use deadpool_postgres::{GenericClient, Object, Transaction};
 use uuid::Uuid;
 
-use facts::{BatchFacts, Sides};
+use facts::BatchFacts;
 
 use super::transact::InUse;
 use super::write::{LockedLogs, NewRows, Retimed};
@@ -24,10 +24,38 @@ use crate::outgoing::{OutgoingMessage, Subject, no_session};
 use crate::quota::{Account, Stored};
 use crate::refusals;
 use crate::types::{Agent, Once};
-use crate::verbs::{NewTask, Outcome, ParentRow, SendTx, SessionRow, To, decide, send};
+use crate::verbs::{NewTask, Outcome, ParentRow, SendTx, SessionRow, To, decide, pair, send};
 
 /// The result of each message; `None` where no agent has the recipient's name. A group may have it.
 pub(super) type Outcomes = Vec<Result<Option<Outcome>>>;
+
+/// The parties of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Sides {
+    /// Two agents, the smaller id first.
+    Pair(i64, i64),
+    Group(i64),
+}
+
+impl Sides {
+    fn of(caller: i64, to: &To) -> Self {
+        match to {
+            To::Agent(peer) => {
+                let (low, high) = pair(caller, peer.id);
+                Self::Pair(low, high)
+            }
+            To::Group(group, _) => Self::Group(*group),
+        }
+    }
+
+    /// Returns both agents of a pair, or the group.
+    fn columns(self) -> (Option<(i64, i64)>, Option<i64>) {
+        match self {
+            Self::Pair(low, high) => (Some((low, high)), None),
+            Self::Group(group) => (None, Some(group)),
+        }
+    }
+}
 
 /// The facts, locks and buffered rows of a transaction.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::{Row, Statement};
 use uuid::Uuid;
 
+use super::Sides;
 use crate::columns::Addressee;
 use crate::engine::{self, Failed, FromRow, POSTGRES, Query, SqlOf, from_row, values};
 use crate::error::Result;
@@ -20,34 +21,6 @@ use crate::quota::Stored;
 use crate::row;
 use crate::types::Agent;
 use crate::verbs::{ParentRow, RecipientRow, SessionRow, To, audience, joined, pair, session_columns, stored_by};
-
-/// The parties of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Sides {
-    /// Two agents, the smaller id first.
-    Pair(i64, i64),
-    Group(i64),
-}
-
-impl Sides {
-    pub(super) fn of(caller: i64, to: &To) -> Self {
-        match to {
-            To::Agent(peer) => {
-                let (low, high) = pair(caller, peer.id);
-                Self::Pair(low, high)
-            }
-            To::Group(group, _) => Self::Group(*group),
-        }
-    }
-
-    /// Returns both agents of a pair, or the group.
-    fn columns(self) -> (Option<(i64, i64)>, Option<i64>) {
-        match self {
-            Self::Pair(low, high) => (Some((low, high)), None),
-            Self::Group(group) => (None, Some(group)),
-        }
-    }
-}
 
 /// The facts about a batch.
 #[derive(Debug, Default)]
