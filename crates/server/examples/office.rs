@@ -1,8 +1,8 @@
-//! The network office alone, without limits and long waits: for measuring it and for tools that try every request.
+//! The network office without rate limits and long waits, for benchmarks and for tools that try every request.
 //!
 //! `cargo run -p amb-server --example office -- 127.0.0.1:8000 sqlite:mail.db`
 //!
-//! With a third argument it founds a household where there is none, and writes its owner's token to that file.
+//! With a third argument it creates a household if there is none, and writes its owner's token to that file.
 
 #![allow(clippy::print_stdout)]
 
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ..Config::default()
     };
     let stop = async {
-        // Without a handler the process ends at once, which is what the signal asks for too.
+        // Without a handler the process exits at once, which is fine too.
         let _ = tokio::signal::ctrl_c().await;
     };
     serve(listener, store.clone(), config, stop).await?;

@@ -1,4 +1,4 @@
-//! Mail in a database before anything is measured, written through the store itself.
+//! Fills a database with mail before a measurement, through the store itself.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 
-/// Sends under way at once: enough to fill the batches.
+/// Concurrent sends: enough to fill the batches.
 const TOGETHER: usize = 512;
-/// Messages in each session of the pairs that are not measured.
+/// Messages in each session of the other pairs, which are not measured.
 const OTHERS_EACH: usize = 1_000;
-/// A send has this many characters.
+/// Characters of a message.
 const LENGTH: usize = 200;
 
 /// Makes `pairs` pairs with one session of `messages` each, and other pairs with `others` messages in all. Prints a line
@@ -21,7 +21,7 @@ pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize
     let store = amb_store::open(url).await?;
     let known = make(&store, "pair", pairs).await?;
     let others_known = make(&store, "other", others.div_ceil(OTHERS_EACH)).await?;
-    // Round by round, so that sessions grow side by side as they do in life.
+    // Round by round, so that sessions grow side by side, as in production.
     let rounds = messages.max(if others == 0 { 0 } else { OTHERS_EACH });
     let text = "m".repeat(LENGTH);
     let mut sends = JoinSet::new();
@@ -52,13 +52,13 @@ pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize
     Ok(())
 }
 
-/// Makes so many pairs, many at a time so that they share transactions.
+/// Makes `count` pairs, many at a time so that they share transactions.
 async fn make(store: &Arc<dyn Store>, name: &str, count: usize) -> Result<Vec<(Agent, Agent)>, Box<dyn Error>> {
     let pairs = (0..count).map(|number| pair(store, format!("{name}-{number}")));
     futures_util::stream::iter(pairs).buffered(TOGETHER).try_collect().await
 }
 
-/// A key that can be known beforehand.
+/// A predictable key.
 fn key(pair: &str, side: &str) -> String {
     format!("amb_{}", KeyHash::of(&format!("{pair} {side}")).to_hex())
 }

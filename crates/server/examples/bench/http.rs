@@ -1,4 +1,4 @@
-//! Just enough of HTTP to ask and to know the moment of the answer.
+//! A minimal HTTP client, to measure the moment of the response.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A connection that is kept.
+/// A keep-alive connection.
 pub(crate) struct Http {
     stream: TcpStream,
     address: SocketAddr,
@@ -19,7 +19,7 @@ impl Http {
         Ok(Self { stream, address })
     }
 
-    /// Asks, reads the whole answer and gives its status.
+    /// Sends a request, reads the whole response and returns its status.
     pub(crate) async fn ask(&mut self, head: &str, key: &str, body: &str) -> Result<u16, Box<dyn Error>> {
         let request = format!(
             "{head} HTTP/1.1\r\nHost: {}\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

@@ -1,4 +1,4 @@
-//! The hands of `benches/http/run`: fills a database, times a start, and holds thousands of sockets.
+//! Helpers of `benches/http/run`: fills a database, measures a start, and holds thousands of sockets open.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,4 +1,4 @@
-//! Thousands of sockets that wait, and how soon one of them hears.
+//! The latency of a push among thousands of idle sockets.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use crate::http::Http;
 use crate::start::memory;
 
-/// Handshakes under way at once.
+/// Concurrent handshakes.
 const TOGETHER: usize = 100;
-/// Sends that are timed.
+/// Number of measured sends.
 const SAMPLES: usize = 500;
-/// Between two of them, so that the load and not this is measured.
+/// Pause between two sends, so that they do not measure each other.
 const REST: Duration = Duration::from_millis(4);
 
 /// Opens sockets for the keys in the file, both of each line, and prints the bytes that the server has for each, and the
@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_millis(4);
 pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &str) -> Result<(), Box<dyn Error>> {
     let text = fs_err::read_to_string(keys)?;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
-    // The first listener is the one that is sent to.
+    // The first socket is the recipient.
     let listeners: Vec<String> = lines
         .iter()
         .map(|line| line[1])
@@ -64,7 +64,7 @@ pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &
     while let Some(open) = opening.join_next().await {
         idle.push(open??);
     }
-    // The server has its loops running a moment after the handshakes.
+    // The server's tasks are running a moment after the handshakes.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let after = memory(pid)?;
     let each = after.saturating_sub(before) * 1024 / (idle.len() as u64 + 1);
@@ -79,7 +79,7 @@ pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &
             return Err(format!("answered {status}").into());
         }
         let heard = tokio::time::timeout(Duration::from_secs(10), hears.recv()).await?.ok_or("the socket ended")?;
-        // Pushed before the sender had read its answer is at once.
+        // A push before the sender read its response counts as 0.
         times.push(heard.saturating_duration_since(answered));
         tokio::time::sleep(REST).await;
     }

@@ -1,4 +1,4 @@
-//! From the start of a server to its first answer.
+//! Measures the time from the start of a server to its first response.
 
 use std::error::Error;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::http::Http;
 
 /// Starts the command, which says `listening on http://ADDRESS`, and prints the milliseconds until it answered that it is
-/// ready, and the kilobytes it has then. Ends it by closing nothing: it is killed.
+/// ready, and its memory then, in kilobytes. Kills the process.
 pub(crate) async fn start(command: &[&str]) -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let mut child = Command::new(command[0])
@@ -33,7 +33,7 @@ pub(crate) async fn start(command: &[&str]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kilobytes that a process has in memory.
+/// The resident memory of a process, in kilobytes.
 pub(crate) fn memory(pid: u32) -> Result<u64, Box<dyn Error>> {
     let status = fs_err::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

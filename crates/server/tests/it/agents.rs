@@ -43,7 +43,7 @@ async fn test_register_agent_invalid_name(server: TestServer) {
     register(&server, json!({"name": "contact", "owner_contact": "é".repeat(255)})).await.expect(201);
 }
 
-async fn a_request_without_a_good_key_is_not_let_in(server: TestServer) {
+async fn a_request_without_a_valid_key_is_401(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let unknown = format!("amb_{}", "0".repeat(64));
     for path in ["/inbox", "/events", "/sessions/0190b4a0-0000-7000-8000-000000000000/history"] {
@@ -59,7 +59,7 @@ async fn a_request_without_a_good_key_is_not_let_in(server: TestServer) {
     }
 }
 
-async fn a_key_is_taken_as_a_bearer_token_too(server: TestServer) {
+async fn a_key_is_accepted_as_a_bearer_token(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let request = server.http.get(server.url("/inbox")).bearer_auth(&alice.key);
     server.request(request).await.expect(200);
@@ -69,6 +69,6 @@ crate::on_every_store!(
     test_register_agent_success,
     test_register_agent_duplicate_name,
     test_register_agent_invalid_name,
-    a_request_without_a_good_key_is_not_let_in,
-    a_key_is_taken_as_a_bearer_token_too,
+    a_request_without_a_valid_key_is_401,
+    a_key_is_accepted_as_a_bearer_token,
 );

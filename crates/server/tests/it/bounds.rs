@@ -1,4 +1,4 @@
-//! What could grow without end, and does not.
+//! Bounds of responses and waits.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn an_inbox_is_read_in_pages_newest_first(server: TestServer) {
     for number in 0..7 {
         server.send(&alice, &bob, &format!("Plan {number}"), "hello").await;
     }
-    // An older thread that hears of something new comes first.
+    // An older session with a new message comes first.
     server.send(&alice, &bob, "Plan 2", "again").await;
     let subjects = |inbox: &Value| -> Vec<String> {
         inbox["sessions"].as_array().unwrap().iter().map(|s| s["subject"].as_str().unwrap().to_owned()).collect()
@@ -56,7 +56,7 @@ fn uuid() -> &'static str {
     "01900000-0000-7000-8000-000000000000"
 }
 
-async fn an_inbox_shows_previews_of_what_is_long(server: TestServer) {
+async fn an_inbox_truncates_long_messages(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let long = "é".repeat(10_000);
     server.send(&alice, &bob, "Short", &"x".repeat(2_000)).await;
@@ -147,7 +147,7 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(server: TestServer)
     let mut socket = server.since(&bob, 0).await;
     let mut heard = Vec::new();
     while heard.len() < sent.len() {
-        let event = socket.hear().await;
+        let event = socket.receive().await;
         if event["type"] == "new_message" {
             heard.push(event["message_id"].clone());
         }
@@ -155,7 +155,7 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(server: TestServer)
     assert_eq!(heard, sent, "a socket");
 }
 
-async fn what_is_claimed_is_bounded_in_bytes_too(server: TestServer) {
+async fn a_claim_is_bounded_in_bytes(server: TestServer) {
     let (alice, bob) = server.pair().await;
     for _ in 0..10 {
         send_large(&server, &alice, &bob, "Large", 900_000).await;
@@ -200,7 +200,7 @@ async fn waits_for_transcripts_are_limited(mut server: TestServer) {
     let first = async { (follow().await, 1) };
     let second = async { (follow().await, 2) };
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
-    // Whichever comes second is refused at once; the line ends the other's wait.
+    // The second is refused at once; the line ends the wait of the first.
     tokio::select! {
         (answer, _) = &mut first => { answer.problem(429, "too_many_requests"); }
         (answer, _) = &mut second => { answer.problem(429, "too_many_requests"); }
@@ -210,9 +210,9 @@ async fn waits_for_transcripts_are_limited(mut server: TestServer) {
 
 crate::on_every_store!(
     an_inbox_is_read_in_pages_newest_first,
-    an_inbox_shows_previews_of_what_is_long,
+    an_inbox_truncates_long_messages,
     every_page_is_bounded_in_bytes_and_the_rest_follows,
-    what_is_claimed_is_bounded_in_bytes_too,
+    a_claim_is_bounded_in_bytes,
     one_send_to_many_is_bounded,
     waits_for_transcripts_are_limited,
 );

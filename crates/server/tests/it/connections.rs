@@ -77,14 +77,14 @@ async fn test_approve_connection_invalid_code(server: TestServer) {
     server.post(&bob, "/connections/approve", json!({})).await.problem(422, "invalid");
 }
 
-async fn an_introduction_counts_characters(server: TestServer) {
+async fn the_length_of_an_introduction_counts_characters(server: TestServer) {
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let ask = |chars: usize| json!({"target_agent_name": bob.name, "message": "é".repeat(chars)});
     server.post(&alice, "/connections/request", ask(501)).await.problem(422, "invalid");
     server.post(&alice, "/connections/request", ask(500)).await.expect(201);
 }
 
-async fn only_a_few_requests_wait_at_once(server: TestServer) {
+async fn pending_connection_requests_are_limited(server: TestServer) {
     let alice = server.register("alice-agent").await;
     for number in 0..3 {
         let other = server.register(&format!("other-{number}")).await;
@@ -104,6 +104,6 @@ crate::on_every_store!(
     test_approve_connection_success,
     test_approve_connection_wrong_agent,
     test_approve_connection_invalid_code,
-    an_introduction_counts_characters,
-    only_a_few_requests_wait_at_once,
+    the_length_of_an_introduction_counts_characters,
+    pending_connection_requests_are_limited,
 );

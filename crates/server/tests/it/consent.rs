@@ -1,4 +1,4 @@
-//! Consent that can be taken back.
+//! Rejecting, revoking and blocking.
 
 use futures_util::StreamExt;
 use serde_json::json;
@@ -9,7 +9,7 @@ fn peer(agent: &Agent) -> serde_json::Value {
     json!({"agent_name": agent.name})
 }
 
-async fn connections_say_what_became_of_them(server: TestServer) {
+async fn connections_are_listed_with_their_state(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     server.ask(&carol, &alice).await;
@@ -27,7 +27,7 @@ async fn connections_say_what_became_of_them(server: TestServer) {
     server.post(&bob, "/connections/reject", peer(&bob)).await.problem(422, "invalid");
 }
 
-async fn a_block_is_heard_until_it_is_taken_back(server: TestServer) {
+async fn a_block_holds_until_it_is_removed(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let blocked = server.post(&bob, "/connections/block", peer(&alice)).await.expect(200);
     assert_eq!(blocked["status"], "BLOCKED");
@@ -40,11 +40,11 @@ async fn a_block_is_heard_until_it_is_taken_back(server: TestServer) {
     server.post(&alice, "/connections/request", ask).await.expect(201);
 }
 
-async fn a_revocation_in_a_storm_of_sends_lets_none_through_after_it_answered(server: TestServer) {
+async fn no_send_succeeds_after_a_revocation_returned(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let revoked = std::sync::atomic::AtomicBool::new(false);
     let send = async |number: usize| {
-        // Read before the send begins: one that began after the answer must fail.
+        // Read before the send begins: a send that began after the response must fail.
         let late = revoked.load(std::sync::atomic::Ordering::SeqCst);
         let body = json!({"to": bob.name, "subject": "Plan", "content": number.to_string()});
         let status = server.post(&alice, "/messages/send", body).await.status.as_u16();
@@ -65,7 +65,7 @@ async fn a_revocation_in_a_storm_of_sends_lets_none_through_after_it_answered(se
 }
 
 crate::on_every_store!(
-    connections_say_what_became_of_them,
-    a_block_is_heard_until_it_is_taken_back,
-    a_revocation_in_a_storm_of_sends_lets_none_through_after_it_answered,
+    connections_are_listed_with_their_state,
+    a_block_holds_until_it_is_removed,
+    no_send_succeeds_after_a_revocation_returned,
 );

@@ -1,4 +1,4 @@
-//! The dashboard as a browser sees it: signing in, what is shown to whom, and what hostile mail cannot do.
+//! The dashboard through a browser's requests: signing in, access, and hostile mail.
 
 use amb_core::{AgentName, Timestamp};
 use amb_server::{Config, HouseholdToken};
@@ -37,7 +37,7 @@ impl Home {
         soon(server.http.get(server.url(path)).header("Cookie", &self.cookie).send()).await.unwrap()
     }
 
-    /// The text of a page that is there.
+    /// The text of a page, which must exist.
     #[track_caller]
     pub(crate) fn page(&self, server: &TestServer, path: &str) -> impl Future<Output = String> {
         let place = std::panic::Location::caller();
@@ -52,7 +52,7 @@ impl Home {
         }
     }
 
-    /// Sends a form, with the token of the page that has it.
+    /// Submits a form with a CSRF token.
     pub(crate) async fn post(&self, server: &TestServer, path: &str, fields: &[(&str, &str)]) -> Response {
         let token = csrf(&self.page(server, "/dashboard").await);
         let mut form: Vec<(&str, &str)> = fields.to_vec();
@@ -90,7 +90,7 @@ async fn link(server: &TestServer, person: &Agent) -> String {
     answer["url"].as_str().unwrap().to_owned()
 }
 
-/// Opens a link; answers the cookie it set, if it did.
+/// Opens a link. Returns the cookie, if it set one.
 async fn sign_in(server: &TestServer, url: &str) -> Option<String> {
     let answer = soon(server.http.get(url).send()).await.unwrap();
     let cookie = answer.headers().get("set-cookie")?.to_str().unwrap().to_owned();
@@ -110,7 +110,7 @@ const PAGES: [&str; 9] = [
     "/dashboard/write",
 ];
 
-async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(server: TestServer) {
+async fn a_link_works_once_and_the_session_ends_with_the_key(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let url = link(&server, &home.person).await;
     assert!(sign_in(&server, &url).await.is_some());
@@ -118,7 +118,7 @@ async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(server: TestSer
     assert_eq!(again.status(), StatusCode::GONE, "used twice");
     assert!(again.headers().get("set-cookie").is_none());
     assert!(sign_in(&server, &server.url("/dashboard/sign-in?link=0000")).await.is_none());
-    // A program that looks at a link before it is opened leaves it whole.
+    // A link preview does not use the link up.
     let url = link(&server, &home.person).await;
     assert_eq!(soon(server.http.head(&url).send()).await.unwrap().status(), 405);
     assert!(sign_in(&server, &url).await.is_some());
@@ -127,13 +127,13 @@ async fn a_link_signs_in_once_and_the_browser_until_the_key_ends(server: TestSer
     server.call(Method::POST, "/dashboard/links", Some(&coder.key), None).await.problem(403, "forbidden");
     server.call(Method::POST, "/dashboard/links", None, None).await.problem(401, "unauthorized");
     assert_eq!(soon(server.http.get(server.url("/dashboard")).send()).await.unwrap().status(), 401);
-    // The key ends: so does the browser.
+    // The session ends with the key.
     home.page(&server, "/dashboard").await;
     server.post(&home.person, "/agents/me/rotate-key", json!({"grace_seconds": 0})).await.expect(200);
     assert_eq!(home.get(&server, "/dashboard").await.status(), 401);
 }
 
-async fn a_browser_outlives_a_restart_and_signs_out(mut server: TestServer) {
+async fn a_session_survives_a_restart_until_sign_out(mut server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let port: u16 = server.host.rsplit_once(':').unwrap().1.parse().unwrap();
     server.close().await;
@@ -144,7 +144,7 @@ async fn a_browser_outlives_a_restart_and_signs_out(mut server: TestServer) {
     assert_eq!(home.get(&server, "/dashboard").await.status(), 401, "the cookie alone is worth nothing now");
 }
 
-async fn every_page_is_there_and_guarded(server: TestServer) {
+async fn every_page_is_served_with_security_headers(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     server.send(&coder, &tester, "Build", "hello, **can** you test it?").await;
@@ -215,14 +215,14 @@ async fn another_household_is_invisible(server: TestServer) {
         assert_eq!(other.get(&server, &path).await.status(), 404, "{path}");
         assert_eq!(home.get(&server, &path).await.status(), 200, "{path}");
     }
-    // Nor can the other person act in their name.
+    // The other person cannot act on their behalf.
     let form = [("agent", "coder"), ("peer", "tester")];
     assert_eq!(other.post(&server, "/dashboard/connections/block", &form).await.status(), 404);
     assert_eq!(other.post(&server, "/dashboard/agents/coder/key", &[]).await.status(), 404);
     let path = format!("/dashboard/conversations/{session}/send");
     let form = [("to", "coder"), ("content", "hello")];
     assert_eq!(other.post(&server, &path, &form).await.status(), 404);
-    // What goes between the two is seen by both, and no more than that.
+    // Both see just the conversation between the two.
     server.connect(&spy, &coder).await;
     server.send(&spy, &coder, "Hello", "nice to meet you").await;
     assert!(home.page(&server, "/dashboard").await.contains("nice to meet you"));
@@ -246,7 +246,7 @@ async fn a_form_needs_the_token_of_its_own_browser(server: TestServer) {
     assert_eq!(inbox["sessions"][0]["other_agent_name"], "pat");
 }
 
-async fn a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again(server: TestServer) {
+async fn a_form_sent_twice_sends_once_and_an_invalid_one_is_shown_again(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let once = "0199c0de-0000-7000-8000-000000000001";
@@ -259,7 +259,7 @@ async fn a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again(server: Test
     let answer = home.post(&server, "/dashboard/write", &[("to", "nobody-here"), ("content", "keep <this>")]).await;
     let text = answer.text().await.unwrap();
     assert!(text.contains("keep &#60;this&#62;") || text.contains("keep &lt;this&gt;"), "{text}");
-    // To everybody: each gets it, the person not.
+    // To everybody: each agent gets it, but not the person.
     let all = home.post(&server, "/dashboard/write", &[("to", "*"), ("subject", "All"), ("content", "stop")]).await;
     assert_eq!(all.status(), 200);
     for agent in [&coder, &tester] {
@@ -293,7 +293,7 @@ async fn the_person_decides_about_connections(server: TestServer) {
     assert!(home.page(&server, "/dashboard/connections").await.contains("Unblock"));
 }
 
-async fn hostile_mail_is_text(server: TestServer) {
+async fn hostile_mail_is_escaped(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let hostile = [
@@ -336,7 +336,7 @@ async fn hostile_mail_is_text(server: TestServer) {
     }
 }
 
-async fn a_conversation_is_paged_and_read_by_the_person_alone(server: TestServer) {
+async fn a_conversation_is_paged_and_marks_only_the_persons_mail_as_read(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let mut session = String::new();
@@ -350,9 +350,9 @@ async fn a_conversation_is_paged_and_read_by_the_person_alone(server: TestServer
     let (_, rest) = newest.split_once("?before=").unwrap();
     let older = home.page(&server, &format!("{path}?before={}", rest.split('"').next().unwrap())).await;
     assert!(older.contains("number-9-") && older.contains("number-0-") && !older.contains("number-10-"));
-    // Looking on marks nothing as read for the agents.
+    // Viewing marks nothing as read for the agents.
     assert_eq!(server.get(&tester, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 60);
-    // What came to the person is read once it was shown.
+    // Messages to the person are marked as read when shown.
     let mine = server.send(&coder, &home.person, "For you", "look").await;
     let session = mine["session_id"].as_str().unwrap();
     home.page(&server, &format!("/dashboard/conversations/{session}")).await;
@@ -361,7 +361,7 @@ async fn a_conversation_is_paged_and_read_by_the_person_alone(server: TestServer
     assert_eq!(message["receipts"][0]["state"], "read");
 }
 
-async fn long_bodies_are_cut_and_downloaded_whole(server: TestServer) {
+async fn long_messages_are_truncated_and_can_be_downloaded(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let long = "long-line ".repeat(9_000);
@@ -379,8 +379,8 @@ async fn long_bodies_are_cut_and_downloaded_whole(server: TestServer) {
     drop(tester);
 }
 
-/// What a stream said, until it contains this.
-async fn heard(stream: &mut Response, wanted: &str) -> String {
+/// Reads a stream until it contains this text.
+async fn read_until(stream: &mut Response, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
         let chunk = soon(stream.chunk()).await.unwrap().expect("the stream goes on");
@@ -389,7 +389,7 @@ async fn heard(stream: &mut Response, wanted: &str) -> String {
     text
 }
 
-async fn the_stream_tells_of_changes_and_resumes(server: TestServer) {
+async fn the_stream_sends_changes_and_resumes(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let stream = |since: Option<&str>| {
@@ -400,22 +400,22 @@ async fn the_stream_tells_of_changes_and_resumes(server: TestServer) {
         request.send()
     };
     let mut first = soon(stream(None)).await.unwrap();
-    let hello = heard(&mut first, "event: hello").await;
+    let hello = read_until(&mut first, "event: hello").await;
     let cursor = hello.split_once("id: ").unwrap().1.split('\n').next().unwrap().to_owned();
     server.send(&coder, &tester, "Build", "between the two").await;
-    let changed = heard(&mut first, "event: changed\ndata: mail").await;
+    let changed = read_until(&mut first, "event: changed\ndata: mail").await;
     assert!(!changed.contains("between the two"), "a hint says nothing of what was said");
     server.send(&coder, &home.person, "For you", "look at this").await;
-    assert!(heard(&mut first, "event: mail").await.contains("coder writes"));
+    assert!(read_until(&mut first, "event: mail").await.contains("coder writes"));
     drop(first);
-    // What came while nobody listened is told to whoever comes back with its cursor.
+    // Mail that arrived meanwhile is sent after a reconnect with the last id.
     server.send(&coder, &home.person, "For you", "and this").await;
     let mut back = soon(stream(Some(&cursor))).await.unwrap();
-    let told = heard(&mut back, "and this").await;
+    let told = read_until(&mut back, "and this").await;
     assert!(told.contains("look at this"), "{told}");
-    // The key ends: so does the stream.
+    // The stream ends with the key.
     server.post(&home.person, "/agents/me/rotate-key", json!({"grace_seconds": 0})).await.expect(200);
-    heard(&mut back, "event: bye").await;
+    read_until(&mut back, "event: bye").await;
 }
 
 async fn a_stream_ends_when_its_browser_signs_out(server: TestServer) {
@@ -423,10 +423,10 @@ async fn a_stream_ends_when_its_browser_signs_out(server: TestServer) {
     let coder = home.agent(&server, "coder").await;
     let mut stream = soon(server.http.get(server.url("/dashboard/events")).header("Cookie", &home.cookie).send()).await;
     let stream = stream.as_mut().unwrap();
-    heard(stream, "event: hello").await;
+    read_until(stream, "event: hello").await;
     home.post(&server, "/dashboard/sign-out", &[]).await;
     server.send(&coder, &home.person, "For you", "after the sign-out").await;
-    let told = heard(stream, "event: bye").await;
+    let told = read_until(stream, "event: bye").await;
     assert!(!told.contains("after the sign-out"), "{told}");
     assert_eq!(soon(stream.chunk()).await.unwrap(), None, "it is over");
 }
@@ -448,7 +448,7 @@ async fn the_operator_sees_the_health_and_no_household(server: TestServer) {
 }
 
 #[tokio::test]
-async fn files_of_the_pages_are_kept_for_ever_by_their_content() {
+async fn assets_are_immutable_and_named_by_their_hash() {
     let server = TestServer::sqlite().await;
     let home = Home::of(&server, "pat").await;
     let page = home.page(&server, "/dashboard").await;
@@ -466,17 +466,17 @@ async fn files_of_the_pages_are_kept_for_ever_by_their_content() {
 }
 
 crate::on_every_store!(
-    a_link_signs_in_once_and_the_browser_until_the_key_ends,
-    a_browser_outlives_a_restart_and_signs_out,
-    every_page_is_there_and_guarded,
+    a_link_works_once_and_the_session_ends_with_the_key,
+    a_session_survives_a_restart_until_sign_out,
+    every_page_is_served_with_security_headers,
     another_household_is_invisible,
     a_form_needs_the_token_of_its_own_browser,
-    a_form_sent_twice_writes_once_and_a_bad_one_is_shown_again,
+    a_form_sent_twice_sends_once_and_an_invalid_one_is_shown_again,
     the_person_decides_about_connections,
-    hostile_mail_is_text,
-    a_conversation_is_paged_and_read_by_the_person_alone,
-    long_bodies_are_cut_and_downloaded_whole,
-    the_stream_tells_of_changes_and_resumes,
+    hostile_mail_is_escaped,
+    a_conversation_is_paged_and_marks_only_the_persons_mail_as_read,
+    long_messages_are_truncated_and_can_be_downloaded,
+    the_stream_sends_changes_and_resumes,
     a_stream_ends_when_its_browser_signs_out,
     the_operator_sees_the_health_and_no_household,
 );

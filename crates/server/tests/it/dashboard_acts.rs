@@ -25,7 +25,7 @@ async fn an_agent_is_paused_and_resumed_on_its_page(server: TestServer) {
     home.post(&server, "/dashboard/agents/coder/resume", &[]).await;
     assert_eq!(server.get(&tester, "/agents/coder").await.expect(200)["paused"], Value::Null);
     assert!(!home.page(&server, "/dashboard").await.contains(">paused<"));
-    // The person is not paused, nor is a stranger.
+    // Neither the person nor a stranger can be paused.
     assert!(!home.page(&server, "/dashboard/agents/pat").await.contains("/pause"));
     assert_eq!(home.post(&server, "/dashboard/agents/pat/pause", &[]).await.status(), 409);
     assert_eq!(home.post(&server, "/dashboard/agents/nobody/pause", &[]).await.status(), 404);
@@ -48,7 +48,7 @@ async fn a_conversation_is_ended_on_its_page(server: TestServer) {
     server.post(&coder, "/messages/send", more).await.problem(410, "gone");
 }
 
-async fn a_task_is_given_to_another_and_canceled_on_its_page(server: TestServer) {
+async fn a_task_is_reassigned_and_canceled_on_its_page(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     home.agent(&server, "writer").await;
@@ -76,7 +76,7 @@ async fn a_task_is_given_to_another_and_canceled_on_its_page(server: TestServer)
     assert_eq!(home.post(&server, &reassign, &[("to", "tester")]).await.status(), 409);
 }
 
-async fn what_is_done_in_an_agents_name_is_in_its_log(server: TestServer) {
+async fn an_act_on_behalf_of_an_agent_is_in_its_log(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, _) = (home.agent(&server, "coder").await, server.register("friend").await);
     let peer = [("agent", "coder"), ("peer", "friend")];
@@ -98,7 +98,7 @@ async fn what_is_done_in_an_agents_name_is_in_its_log(server: TestServer) {
     assert_eq!(told.len(), 4);
 }
 
-async fn nobody_else_steps_in(server: TestServer) {
+async fn only_the_person_can_step_in(server: TestServer) {
     let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let task = json!({"to": "tester", "subject": "Test", "content": "all of it", "kind": "task"});
@@ -122,7 +122,7 @@ async fn nobody_else_steps_in(server: TestServer) {
     server.send(&coder, &tester, "Test", "still open").await;
 }
 
-async fn operators_read_mail_only_where_everybody_is_told(mut server: TestServer) {
+async fn operators_read_mail_only_if_all_users_are_told(mut server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, eye) = (home.agent(&server, "coder").await, Home::of(&server, "kim").await);
     for number in 0..31 {
@@ -144,7 +144,7 @@ async fn operators_read_mail_only_where_everybody_is_told(mut server: TestServer
     let older = older.split('"').next().unwrap();
     let page = eye.page(&server, &format!("/dashboard/mail?before={older}")).await;
     assert!(page.contains("the vault is &lt;b&gt;0&lt;") && !page.contains("&lt;b&gt;30"), "{page}");
-    // Nobody else does, and everybody is told.
+    // Nobody else can read it, and every page says so.
     assert_eq!(home.get(&server, "/dashboard/mail").await.status(), 403);
     assert!(home.page(&server, "/dashboard").await.contains("can read all mail"));
     assert_eq!(server.get(&coder, "/agents/me").await.expect(200)["operators_read_mail"], true);
@@ -154,10 +154,10 @@ async fn operators_read_mail_only_where_everybody_is_told(mut server: TestServer
 }
 
 crate::on_every_store!(
-    operators_read_mail_only_where_everybody_is_told,
+    operators_read_mail_only_if_all_users_are_told,
     an_agent_is_paused_and_resumed_on_its_page,
     a_conversation_is_ended_on_its_page,
-    a_task_is_given_to_another_and_canceled_on_its_page,
-    what_is_done_in_an_agents_name_is_in_its_log,
-    nobody_else_steps_in,
+    a_task_is_reassigned_and_canceled_on_its_page,
+    an_act_on_behalf_of_an_agent_is_in_its_log,
+    only_the_person_can_step_in,
 );

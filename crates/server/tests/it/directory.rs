@@ -28,7 +28,7 @@ async fn an_agent_sees_and_changes_its_own_card(server: TestServer) {
     }
 }
 
-async fn strangers_find_those_who_want_to_be_found(server: TestServer) {
+async fn strangers_see_only_discoverable_agents(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     let hide = json!({"discoverable": false});
@@ -49,7 +49,7 @@ async fn strangers_find_those_who_want_to_be_found(server: TestServer) {
     assert_eq!(second["agents"][0]["name"], "bob-agent");
 }
 
-async fn a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none(server: TestServer) {
+async fn a_heartbeat_makes_an_agent_idle_and_leave_makes_it_offline(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let status = async || server.get(&alice, "/agents/bob-agent").await.expect(200)["status"].clone();
     let beat = server.call(Method::POST, "/agents/me/heartbeat", Some(&bob.key), None).await;
@@ -59,7 +59,7 @@ async fn a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none(server: TestServer)
     assert_eq!(status().await, "offline");
 }
 
-async fn a_rotated_key_works_and_the_old_one_only_for_its_grace(server: TestServer) {
+async fn after_a_rotation_the_old_key_works_for_its_grace_period(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let rotate = async |key: &str, body| {
         let got = server.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&body)).await.expect(200);
@@ -70,8 +70,8 @@ async fn a_rotated_key_works_and_the_old_one_only_for_its_grace(server: TestServ
         server.call(Method::GET, "/inbox", Some(key), None).await.expect(200);
     }
     let mut socket = server.socket(&format!("?api_key={second}")).await;
-    socket.say(json!({"type": "ping"})).await;
-    assert_eq!(socket.hear().await["type"], "pong");
+    socket.send_json(json!({"type": "ping"})).await;
+    assert_eq!(socket.receive().await["type"], "pong");
     let third = rotate(&second, json!({"grace_seconds": 0})).await;
     server.call(Method::GET, "/inbox", Some(&second), None).await.problem(401, "unauthorized");
     server.call(Method::GET, "/inbox", Some(&third), None).await.expect(200);
@@ -94,8 +94,8 @@ async fn a_deleted_agent_is_gone_and_its_mail_stays_with_others(server: TestServ
 
 crate::on_every_store!(
     an_agent_sees_and_changes_its_own_card,
-    strangers_find_those_who_want_to_be_found,
-    a_heartbeat_is_a_sign_of_life_and_a_goodbye_is_none,
-    a_rotated_key_works_and_the_old_one_only_for_its_grace,
+    strangers_see_only_discoverable_agents,
+    a_heartbeat_makes_an_agent_idle_and_leave_makes_it_offline,
+    after_a_rotation_the_old_key_works_for_its_grace_period,
     a_deleted_agent_is_gone_and_its_mail_stays_with_others,
 );

@@ -8,7 +8,7 @@ fn kinds(page: &Value) -> Vec<&str> {
     page["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-async fn the_log_holds_everything_that_happened_in_order(server: TestServer) {
+async fn the_log_has_all_events_in_order(server: TestServer) {
     let (alice, bob) = server.pair().await;
     for number in 0..5 {
         server.send(&alice, &bob, "Plan", &number.to_string()).await;
@@ -37,7 +37,7 @@ async fn the_log_holds_everything_that_happened_in_order(server: TestServer) {
     assert_eq!(approved["events"][0]["connected_agent"], "bob-agent");
 }
 
-async fn without_a_cursor_the_answer_is_the_end_of_the_log(server: TestServer) {
+async fn without_a_cursor_the_response_is_the_end_of_the_log(server: TestServer) {
     let (alice, bob) = server.pair().await;
     server.send(&alice, &bob, "Plan", "before").await;
     let page = server.get(&bob, "/events?wait=30").await.expect(200);
@@ -46,12 +46,12 @@ async fn without_a_cursor_the_answer_is_the_end_of_the_log(server: TestServer) {
     let next = server.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
     assert_eq!(next["events"].as_array().unwrap().len(), 1);
     assert_eq!(next["events"][0]["content"], "after");
-    // A cursor of another database is no reason to hear nothing for ever.
+    // A cursor of another database must not block events for ever.
     let beyond = server.get(&bob, "/events?since=999999").await.expect(200);
     assert_eq!(beyond["cursor"], next["cursor"]);
 }
 
-async fn a_waiting_poll_is_answered_by_the_message(server: TestServer) {
+async fn a_message_answers_a_waiting_poll(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let end = server.get(&bob, "/events").await.expect(200)["cursor"].clone();
     let path = format!("/events?since={end}&wait=30");
@@ -63,7 +63,7 @@ async fn a_waiting_poll_is_answered_by_the_message(server: TestServer) {
     assert_eq!((&quiet["events"], &quiet["cursor"]), (&json!([]), &page["cursor"]));
 }
 
-async fn only_a_poll_that_waits_takes_a_listeners_place(mut server: TestServer) {
+async fn only_a_waiting_poll_counts_as_a_subscriber(mut server: TestServer) {
     server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     server.start(config).await;
@@ -75,7 +75,7 @@ async fn only_a_poll_that_waits_takes_a_listeners_place(mut server: TestServer) 
     server.get(&bob, "/events?since=0&wait=1").await.problem(429, "too_many_requests");
 }
 
-async fn bad_questions_are_refused(server: TestServer) {
+async fn bad_query_parameters_are_rejected(server: TestServer) {
     let alice = server.register("alice-agent").await;
     for bad in
         ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2", "since=1&previous=x"]
@@ -85,9 +85,9 @@ async fn bad_questions_are_refused(server: TestServer) {
 }
 
 crate::on_every_store!(
-    the_log_holds_everything_that_happened_in_order,
-    without_a_cursor_the_answer_is_the_end_of_the_log,
-    a_waiting_poll_is_answered_by_the_message,
-    only_a_poll_that_waits_takes_a_listeners_place,
-    bad_questions_are_refused,
+    the_log_has_all_events_in_order,
+    without_a_cursor_the_response_is_the_end_of_the_log,
+    a_message_answers_a_waiting_poll,
+    only_a_waiting_poll_counts_as_a_subscriber,
+    bad_query_parameters_are_rejected,
 );

@@ -36,7 +36,7 @@ async fn websocket_integration(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut socket = server.live(&bob).await;
     let sent = server.send(&alice, &bob, "Project collaboration", "Hello Bob!").await;
-    let mut event = socket.hear().await;
+    let mut event = socket.receive().await;
     let cursor = event.as_object_mut().unwrap().remove("cursor").unwrap();
     assert!(cursor.is_u64());
     assert_eq!(

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::test_server::{Agent, TestServer, soon};
 
-/// Writes a request whole and closes the connection without waiting for an answer.
+/// Writes a whole request and closes the connection without waiting for the response.
 async fn write_and_close(server: &TestServer, agent: &Agent, method: &str, path: &str, body: &str) {
     let mut stream = TcpStream::connect(&server.host).await.unwrap();
     let request = format!(
@@ -22,7 +22,7 @@ async fn write_and_close(server: &TestServer, agent: &Agent, method: &str, path:
     stream.shutdown().await.unwrap();
 }
 
-/// Waits until this key is refused; a key that stays good for ever fails the test.
+/// Waits until this key is refused; fails the test if it stays valid.
 async fn is_refused(server: &TestServer, key: &str) {
     soon(async {
         while server.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {
@@ -32,17 +32,17 @@ async fn is_refused(server: &TestServer, key: &str) {
     .await;
 }
 
-async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(server: TestServer) {
+async fn a_delete_completes_after_the_client_hung_up(server: TestServer) {
     for number in 0..20 {
         let agent = server.register(&format!("agent-{number}")).await;
-        // The key is remembered from now on.
+        // Caches the key.
         server.get(&agent, "/agents/me").await.expect(200);
         write_and_close(&server, &agent, "DELETE", "/agents/me", "").await;
         is_refused(&server, &agent.key).await;
     }
 }
 
-async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(server: TestServer) {
+async fn a_key_rotation_completes_after_the_client_hung_up(server: TestServer) {
     for number in 0..20 {
         let agent = server.register(&format!("agent-{number}")).await;
         let mut socket = server.live(&agent).await;
@@ -52,8 +52,8 @@ async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(server: TestServer) {
     }
 }
 
-async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut server: TestServer) {
-    // A listener that was not told looks by itself only after this long.
+async fn a_send_is_pushed_at_once_after_the_client_hung_up(mut server: TestServer) {
+    // A subscriber without a hint reads the log only after this long.
     server.close().await;
     let config = amb_server::Config {
         look_interval: Duration::from_secs(3_600),
@@ -67,7 +67,7 @@ async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut server: TestServe
         let content = format!("number {number}");
         let body = json!({"to": bob.name, "subject": "Plan", "content": content}).to_string();
         write_and_close(&server, &alice, "POST", "/messages/send", &body).await;
-        assert_eq!(socket.hear().await["content"], content);
+        assert_eq!(socket.receive().await["content"], content);
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_long_poll_ends_with_its_client(mut server: TestServer) {
     let mut stream = start_poll().await;
     soon(async {
         while !waits().await {
-            // The check above may have held the only place when the poll arrived: then the poll was refused.
+            // The check above may have been the only subscriber when the poll arrived: then the poll was refused.
             if stream.try_read(&mut [0]).is_ok() {
                 stream = start_poll().await;
             }
@@ -96,7 +96,7 @@ async fn a_long_poll_ends_with_its_client(mut server: TestServer) {
     })
     .await;
     drop(stream);
-    // Well before the poll's own end, its place is free again.
+    // It ends well before its own timeout.
     let freed = async {
         while waits().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -105,7 +105,7 @@ async fn a_long_poll_ends_with_its_client(mut server: TestServer) {
     tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the poll ended");
 }
 
-async fn what_a_client_that_hangs_up_sent_is_found_at_once(server: TestServer) {
+async fn a_send_is_indexed_at_once_after_the_client_hung_up(server: TestServer) {
     let (alice, bob) = server.pair().await;
     for number in 0..5 {
         let word = format!("zebra{number}");
@@ -117,18 +117,18 @@ async fn what_a_client_that_hangs_up_sent_is_found_at_once(server: TestServer) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        // Search looks by itself only after longer than this.
+        // Without a hint, indexing would start later than this.
         tokio::time::timeout(Duration::from_secs(25), found).await.expect("indexed");
     }
 }
 
-/// Whether one more listener of the agent's may come.
-async fn a_place_is_free(server: &TestServer, agent: &Agent) -> bool {
+/// Whether the agent may have one more subscriber.
+async fn can_subscribe(server: &TestServer, agent: &Agent) -> bool {
     let mut socket = server.socket(&format!("?api_key={}", agent.key)).await;
-    socket.try_say(json!({"type": "ping"})).await.is_ok() && !socket.hear_one().await.is_null()
+    socket.try_send(json!({"type": "ping"})).await.is_ok() && !socket.receive_one().await.is_null()
 }
 
-async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut server: TestServer) {
+async fn a_poll_whose_client_hung_up_is_not_acknowledged_by_another_poll(mut server: TestServer) {
     server.close().await;
     let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
     server.start(config).await;
@@ -145,25 +145,25 @@ async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut se
     // One process waits at the end of the log.
     let mut waiting = start_poll().await;
     soon(async {
-        while a_place_is_free(&server, &bob).await {
-            // The check above may have held the only place when the poll arrived: then the poll was refused.
+        while can_subscribe(&server, &bob).await {
+            // The check above may have been the only subscriber when the poll arrived: then the poll was refused.
             if waiting.try_read(&mut [0]).is_ok() {
                 waiting = start_poll().await;
             }
         }
     })
     .await;
-    // Another reads the mail, and the first is gone before the other comes back.
+    // Another reads the mail, and the first disconnects before the other polls again.
     let page = server.get(&bob, "/events?since=0").await.expect(200);
     assert_eq!(page["cursor"], end);
     drop(waiting);
-    soon(async { while !a_place_is_free(&server, &bob).await {} }).await;
+    soon(async { while !can_subscribe(&server, &bob).await {} }).await;
     server.get(&bob, &format!("/events?since={end}")).await.expect(200);
     crate::receipts::until(&server, &alice, &sent, "delivered").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_that_hangs_up_sent_is_heard_at_once_on_another_replica() {
+async fn a_send_is_pushed_on_another_replica_after_the_client_hung_up() {
     let config = amb_server::Config {
         look_interval: Duration::from_secs(3_600),
         rate_limits: None,
@@ -171,23 +171,23 @@ async fn what_a_client_that_hangs_up_sent_is_heard_at_once_on_another_replica() 
     };
     let one = TestServer::postgres_with(config.clone()).await;
     let other = one.replica(config).await;
-    one.shows("amb_replicas 2").await;
-    other.shows("amb_replicas 2").await;
+    one.wait_for_metric("amb_replicas 2").await;
+    other.wait_for_metric("amb_replicas 2").await;
     let (alice, bob) = one.pair().await;
     let mut socket = other.live(&bob).await;
     for number in 0..20 {
         let content = format!("number {number}");
         let body = json!({"to": bob.name, "subject": "Plan", "content": content}).to_string();
         write_and_close(&one, &alice, "POST", "/messages/send", &body).await;
-        assert_eq!(socket.hear().await["content"], content);
+        assert_eq!(socket.receive().await["content"], content);
     }
 }
 
 crate::on_every_store!(
-    an_agent_deleted_by_a_client_that_hangs_up_has_no_key,
-    a_key_rotated_by_a_client_that_hangs_up_has_ended,
-    what_a_client_that_hangs_up_sent_is_heard_at_once,
+    a_delete_completes_after_the_client_hung_up,
+    a_key_rotation_completes_after_the_client_hung_up,
+    a_send_is_pushed_at_once_after_the_client_hung_up,
     a_long_poll_ends_with_its_client,
-    what_a_client_that_hangs_up_sent_is_found_at_once,
-    a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another,
+    a_send_is_indexed_at_once_after_the_client_hung_up,
+    a_poll_whose_client_hung_up_is_not_acknowledged_by_another_poll,
 );

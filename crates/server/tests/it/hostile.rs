@@ -1,11 +1,11 @@
-//! Input that is wrong in every way: always a problem that says so, never a 500, and the office goes on.
+//! Invalid input of all kinds returns a problem, never a 500.
 
 use reqwest::Method;
 use serde_json::json;
 
 use crate::test_server::TestServer;
 
-async fn bodies_that_are_wrong_are_told_apart(server: TestServer) {
+async fn malformed_and_invalid_bodies_have_different_errors(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let deep = format!("{{\"to\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let deep_data = format!(
@@ -54,7 +54,7 @@ async fn bodies_that_are_wrong_are_told_apart(server: TestServer) {
     server.send(&alice, &bob, "Plan", "all is well").await;
 }
 
-async fn a_body_of_another_type_is_refused(server: TestServer) {
+async fn a_body_of_another_content_type_is_rejected(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let send = async |kind: Option<&str>| {
         let mut request = server.http.post(server.url("/connections/request")).header("X-API-Key", &alice.key);
@@ -72,7 +72,7 @@ async fn a_body_of_another_type_is_refused(server: TestServer) {
     send(None).await.problem(415, "unsupported_media_type");
 }
 
-async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(server: TestServer) {
+async fn a_too_large_body_is_rejected_with_an_error_the_client_can_read(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let huge = json!({"to": "bob-agent", "subject": "x", "content": "x".repeat(3 * 1024 * 1024)});
     server.post(&alice, "/messages/send", huge).await.problem(413, "too_large");
@@ -80,7 +80,7 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(server: T
     server.post(&alice, "/messages/send", parts).await.problem(413, "too_large");
 }
 
-async fn routes_and_methods_that_are_not_there_are_problems_too(server: TestServer) {
+async fn unknown_routes_and_methods_return_problems(server: TestServer) {
     let alice = server.register("alice-agent").await;
     for path in ["/", "/nothing", "/inbox/", "/agent", "/sessions/x/history/y", "/metrics"] {
         server.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
@@ -98,7 +98,7 @@ async fn routes_and_methods_that_are_not_there_are_problems_too(server: TestServ
     }
 }
 
-async fn odd_paths_and_queries_do_no_harm(server: TestServer) {
+async fn odd_paths_and_queries_never_cause_a_500(server: TestServer) {
     let alice = server.register("alice-agent").await;
     server.get(&alice, "/sessions/%FF/history").await.problem(400, "malformed");
     server.get(&alice, "/sessions/%00/history").await.problem(422, "invalid");
@@ -120,10 +120,10 @@ async fn times_before_the_year_1_do_no_harm(server: TestServer) {
 }
 
 crate::on_every_store!(
-    bodies_that_are_wrong_are_told_apart,
-    a_body_of_another_type_is_refused,
-    a_body_that_is_too_large_is_refused_and_the_client_learns_why,
-    routes_and_methods_that_are_not_there_are_problems_too,
-    odd_paths_and_queries_do_no_harm,
+    malformed_and_invalid_bodies_have_different_errors,
+    a_body_of_another_content_type_is_rejected,
+    a_too_large_body_is_rejected_with_an_error_the_client_can_read,
+    unknown_routes_and_methods_return_problems,
+    odd_paths_and_queries_never_cause_a_500,
     times_before_the_year_1_do_no_harm,
 );

@@ -1,4 +1,4 @@
-//! The household over HTTP: the person, the machines, and who is in it.
+//! The household over HTTP: the person, the machines and the members.
 
 use amb_core::Timestamp;
 use amb_server::{Config, HouseholdToken, Rate, RateLimits};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::test_server::{Agent, Answer, TestServer};
 
 impl TestServer {
-    /// A household, as `amb serve` and `amb admin household` found one; answers the owner's token.
+    /// Creates a household, as `amb serve` and `amb admin household` do. Returns the owner's token.
     pub(crate) async fn found(&self) -> String {
         let token = HouseholdToken::fresh().unwrap();
         self.store.found_household(token.hash(), false, Timestamp::now()).await.unwrap().unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn agent(registered: &Value) -> Agent {
     Agent { name: text("name"), key: text("api_key") }
 }
 
-async fn a_household_from_its_founding_to_a_revoked_machine(server: TestServer) {
+async fn a_household_from_creation_to_a_revoked_machine(server: TestServer) {
     let owner = server.found().await;
     server.try_person(None, "ann").await.problem(401, "unauthorized");
     server.try_person(Some("ambh_wrong"), "ann").await.problem(401, "unauthorized");
@@ -92,7 +92,7 @@ async fn a_household_from_its_founding_to_a_revoked_machine(server: TestServer) 
     server.delete(&coder, &format!("/household/machines/{id}")).await.problem(403, "forbidden");
     server.delete(&ann, "/household/machines/x").await.problem(422, "invalid");
     server.delete(&ann, &format!("/household/machines/{id}")).await.expect(204);
-    let told = socket.hear().await;
+    let told = socket.receive().await;
     assert_eq!(
         (&told["type"], &told["change"], &told["by"]),
         (&json!("household_changed"), &json!("left"), &json!("person"))
@@ -110,23 +110,23 @@ async fn a_household_from_its_founding_to_a_revoked_machine(server: TestServer) 
 
 #[tokio::test]
 async fn a_household_on_sqlite() {
-    a_household_from_its_founding_to_a_revoked_machine(TestServer::sqlite().await).await;
+    a_household_from_creation_to_a_revoked_machine(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn a_household_on_postgres() {
-    a_household_from_its_founding_to_a_revoked_machine(TestServer::postgres().await).await;
+    a_household_from_creation_to_a_revoked_machine(TestServer::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answered() {
+async fn a_machine_revoked_at_one_replica_is_revoked_at_the_other_at_once() {
     let one = TestServer::postgres().await;
     let other = one.replica(Config { rate_limits: None, ..Config::default() }).await;
     let owner = one.found().await;
     let ann = agent(&one.try_person(Some(&owner), "ann").await.expect(201));
     let machine = one.post(&ann, "/household/machines", json!({})).await.expect(201);
     let there = other.join(machine["token"].as_str().unwrap(), "there").await;
-    // Both have everything in their caches.
+    // Fills the caches of both.
     for server in [&one, &other] {
         server.send(&there, &ann, "Plan", "hello").await;
         server.send(&ann, &there, "Plan", "hello").await;
@@ -159,7 +159,7 @@ async fn the_person_sees_what_everybody_does(server: TestServer) {
     let now = server.get(&ann, "/household/events").await.expect(200);
     assert_eq!(texts(&now), []);
     let cursor = now["cursor"].as_str().unwrap().to_owned();
-    // One that waits is told at once; who reads on misses nothing, and reading marks nothing.
+    // A waiting poll returns at once; continuing misses nothing, and reading marks nothing.
     let waiting = format!("/household/events?since={cursor}&wait=20");
     let (told, _) = tokio::join!(server.get(&ann, &waiting), async {
         server.send(&tester, &coder, "Plan", "first").await;
@@ -192,7 +192,7 @@ async fn the_person_sees_what_everybody_does_on_postgres() {
 }
 
 #[tokio::test]
-async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
+async fn a_full_page_of_household_events_skips_no_member() {
     let server = TestServer::sqlite().await;
     let owner = server.found().await;
     let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
@@ -220,7 +220,7 @@ async fn a_full_page_of_the_household_hides_nothing_of_those_behind_it() {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_a_key_joins_with_a_token() {
+async fn a_registered_agent_joins_a_household_with_a_token() {
     let server = TestServer::sqlite().await;
     let owner = server.found().await;
     let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));
@@ -241,7 +241,7 @@ async fn an_agent_that_has_a_key_joins_with_a_token() {
 }
 
 #[tokio::test]
-async fn wrong_household_tokens_are_counted_like_wrong_keys() {
+async fn wrong_household_tokens_are_limited_like_wrong_keys() {
     let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
     let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     server.try_join("guess", "coder").await.problem(401, "unauthorized");
@@ -252,7 +252,7 @@ async fn wrong_household_tokens_are_counted_like_wrong_keys() {
 }
 
 #[tokio::test]
-async fn joining_and_leaving_over_and_over_is_limited() {
+async fn repeated_joining_is_limited() {
     let limits = RateLimits { connect: Rate::per_minute(1, 3), ..RateLimits::default() };
     let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     let owner = server.found().await;
@@ -269,7 +269,7 @@ async fn joining_and_leaving_over_and_over_is_limited() {
 }
 
 #[tokio::test]
-async fn a_machine_asked_for_twice_under_one_key_is_one_machine() {
+async fn a_machine_added_twice_with_one_idempotency_key_is_one_machine() {
     let server = TestServer::sqlite().await;
     let owner = server.found().await;
     let ann = agent(&server.try_person(Some(&owner), "ann").await.expect(201));

@@ -9,7 +9,7 @@ async fn send_once(server: &TestServer, from: &Agent, key: &str, body: &Value) -
     server.request(request.header("Idempotency-Key", key).json(body)).await
 }
 
-async fn a_repeat_answers_the_first_result_and_sends_nothing(server: TestServer) {
+async fn a_repeat_returns_the_first_result_and_sends_nothing(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
     let first = send_once(&server, &alice, "k-1", &body).await.expect(201);
@@ -19,7 +19,7 @@ async fn a_repeat_answers_the_first_result_and_sends_nothing(server: TestServer)
     assert_eq!(inbox["sessions"][0]["unread_count"], 1);
     let other = send_once(&server, &alice, "k-2", &body).await.expect(201);
     assert_ne!(first["message_id"], other["message_id"]);
-    // Keys belong to their senders.
+    // Idempotency keys belong to their senders.
     let back = json!({"to": alice.name, "subject": "Plan", "content": "mine"});
     send_once(&server, &bob, "k-1", &back).await.expect(201);
 }
@@ -34,7 +34,7 @@ async fn the_same_key_with_another_body_is_a_conflict(server: TestServer) {
     send_once(&server, &alice, &"x".repeat(256), &body("one")).await.problem(422, "invalid");
 }
 
-async fn a_deadline_from_now_can_be_repeated(server: TestServer) {
+async fn a_repeat_keeps_the_first_relative_deadline(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     server.connect(&alice, &carol).await;
@@ -69,7 +69,7 @@ async fn a_deadline_from_now_can_be_repeated(server: TestServer) {
     server.post(&alice, "/messages/send", plain).await.problem(422, "invalid");
 }
 
-async fn fifty_repeats_at_once_send_one_message(server: TestServer) {
+async fn fifty_concurrent_repeats_send_one_message(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
     let repeats = (0..50).map(|_| send_once(&server, &alice, "k-1", &body));
@@ -78,8 +78,8 @@ async fn fifty_repeats_at_once_send_one_message(server: TestServer) {
     assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
 }
 
-/// Posts the same under the same key twice, and something else under it.
-async fn once_and_again(server: &TestServer, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
+/// Posts the same request twice with one key, and another request with it.
+async fn post_twice(server: &TestServer, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
     let post = |key: &'static str, body: &Value| {
         let request = server.http.post(server.url(path)).header("X-API-Key", &agent.key);
         server.request(request.header("Idempotency-Key", key).json(body))
@@ -88,13 +88,13 @@ async fn once_and_again(server: &TestServer, agent: &Agent, path: &str, body: Va
     let first = post(key, &body).await.expect(status);
     assert_eq!(post(key, &body).await.expect(status), first, "{path}");
     post(key, &other).await.problem(409, "conflict");
-    // Nor for anything else.
+    // Nor with another verb.
     let send = json!({"to": "bob-agent", "subject": "x", "content": "x"});
     send_once(server, agent, key, &send).await.problem(409, "conflict");
     post("", &body).await.problem(422, "invalid");
 }
 
-async fn whatever_is_created_is_created_once(server: TestServer) {
+async fn every_creation_is_idempotent_with_a_key(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     server.connect(&alice, &carol).await;
@@ -102,7 +102,7 @@ async fn whatever_is_created_is_created_once(server: TestServer) {
 
     let to = json!([bob.name, carol.name]);
     let body = |content: &str| json!({"to": to, "subject": "All", "content": content});
-    once_and_again(&server, &alice, "/messages/send-many", body("one"), body("two"), 201).await;
+    post_twice(&server, &alice, "/messages/send-many", body("one"), body("two"), 201).await;
     for one in [&bob, &carol] {
         let inbox = server.get(one, "/inbox").await.expect(200);
         let session = inbox["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "All").unwrap();
@@ -110,28 +110,28 @@ async fn whatever_is_created_is_created_once(server: TestServer) {
     }
 
     let ask = |message: &str| json!({"target_agent_name": dora.name, "message": message});
-    once_and_again(&server, &alice, "/connections/request", ask("one"), ask("two"), 201).await;
+    post_twice(&server, &alice, "/connections/request", ask("one"), ask("two"), 201).await;
     let waiting = server.get(&dora, "/connections/pending").await.expect(200);
     assert_eq!(waiting["pending_connections"].as_array().unwrap().len(), 1);
 
     let code = server.ask(&bob, &carol).await;
     let approve = |code: &str| json!({"verification_code": code});
-    once_and_again(&server, &carol, "/connections/approve", approve(&code), approve("AA-000"), 200).await;
+    post_twice(&server, &carol, "/connections/approve", approve(&code), approve("AA-000"), 200).await;
 
     let group = |name: &str| json!({"name": name});
-    once_and_again(&server, &alice, "/groups", group("crew"), group("team"), 201).await;
+    post_twice(&server, &alice, "/groups", group("crew"), group("team"), 201).await;
     let invite = |agent: &Agent| json!({"agent_name": agent.name});
-    once_and_again(&server, &alice, "/groups/crew/invite", invite(&bob), invite(&carol), 200).await;
+    post_twice(&server, &alice, "/groups/crew/invite", invite(&bob), invite(&carol), 200).await;
 
     let line = |content: &str| json!({"role": "user", "sender": "ann", "content": content});
-    once_and_again(&server, &alice, "/transcripts/chat:1", line("one"), line("two"), 201).await;
+    post_twice(&server, &alice, "/transcripts/chat:1", line("one"), line("two"), 201).await;
     let lines = server.get(&alice, "/transcripts/chat:1").await.expect(200);
     assert_eq!(lines["lines"].as_array().unwrap().len(), 1, "{lines}");
 
     let task = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task"});
     let task = server.post(&alice, "/messages/send", task).await.expect(201)["task"]["id"].as_str().unwrap().to_owned();
     let state = |note: &str| json!({"state": "working", "note": note});
-    once_and_again(&server, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
+    post_twice(&server, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
 }
 
 async fn a_key_that_two_routes_use_at_once_is_a_conflict_for_one(server: TestServer) {
@@ -157,10 +157,10 @@ async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 }
 
 crate::on_every_store!(
-    a_repeat_answers_the_first_result_and_sends_nothing,
+    a_repeat_returns_the_first_result_and_sends_nothing,
     the_same_key_with_another_body_is_a_conflict,
-    a_deadline_from_now_can_be_repeated,
-    fifty_repeats_at_once_send_one_message,
-    whatever_is_created_is_created_once,
+    a_repeat_keeps_the_first_relative_deadline,
+    fifty_concurrent_repeats_send_one_message,
+    every_creation_is_idempotent_with_a_key,
     a_key_that_two_routes_use_at_once_is_a_conflict_for_one,
 );

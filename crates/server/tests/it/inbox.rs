@@ -43,7 +43,7 @@ async fn test_inbox_with_messages(server: TestServer) {
     assert_eq!(mine["sessions"][0]["other_agent_name"], "bob-agent");
 }
 
-async fn an_inbox_that_was_asked_for_before_shows_what_came_since(server: TestServer) {
+async fn a_cached_inbox_shows_new_mail(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut session = Value::Null;
     for number in 1..=3 {
@@ -64,7 +64,7 @@ async fn an_inbox_that_was_asked_for_before_shows_what_came_since(server: TestSe
         let mine = server.get(&alice, "/inbox").await.expect(200);
         assert_eq!(mine["sessions"][0]["recent_messages"][0]["is_read"], true, "bob read it");
     }
-    // Somebody else's key, the same question.
+    // Another agent, the same request.
     let carol = server.register("carol-agent").await;
     server
         .get(&carol, &format!("/sessions/{}/history?limit=20", session.as_str().unwrap()))
@@ -104,7 +104,7 @@ async fn test_session_history(server: TestServer) {
     };
     assert_eq!(of(&page), ids[..3]);
 
-    // The whole of it by pages, each message once.
+    // All of it by pages, each message once.
     let mut seen = of(&history(&server, &bob, &session, "?limit=2").await);
     loop {
         let query = format!("?limit=2&before={}", seen.last().unwrap().as_str().unwrap());
@@ -165,7 +165,7 @@ crate::on_every_store!(
     test_inbox_empty,
     test_inbox_with_messages,
     test_inbox_unread_only,
-    an_inbox_that_was_asked_for_before_shows_what_came_since,
+    a_cached_inbox_shows_new_mail,
     test_session_history,
     test_session_history_marks_read,
     test_session_history_not_participant,

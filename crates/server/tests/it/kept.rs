@@ -1,4 +1,4 @@
-//! A connection that is kept: whatever was answered on it, the next request on it is answered too.
+//! Keep-alive: after any response, the next request on the connection is answered.
 
 use amb_server::{Config, Rate, RateLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,10 +6,10 @@ use tokio::net::TcpStream;
 
 use crate::test_server::{TestServer, soon};
 
-/// More than the office reads with the head of a request.
+/// More than the server reads together with the head of a request.
 const LARGE: usize = 300 * 1024;
 
-/// Posts a large body and answers the head of the answer.
+/// Posts a large body and returns the head of the response.
 async fn post(line: &mut TcpStream, path: &str, extra: &str) -> String {
     let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE}\r\n{extra}\r\n");
     soon(line.write_all(head.as_bytes())).await.unwrap();
@@ -17,7 +17,7 @@ async fn post(line: &mut TcpStream, path: &str, extra: &str) -> String {
     answer(line).await
 }
 
-/// Reads one answer and gives its head.
+/// Reads one response and returns its head.
 async fn answer(line: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -30,7 +30,7 @@ async fn answer(line: &mut TcpStream) -> String {
     head
 }
 
-async fn refusals_leave_the_connection_usable(server: TestServer) {
+async fn an_error_leaves_the_connection_usable(server: TestServer) {
     let mut line = TcpStream::connect(&server.host).await.unwrap();
     for (path, extra, status) in [
         ("/messages/send", "", 401),
@@ -46,7 +46,7 @@ async fn refusals_leave_the_connection_usable(server: TestServer) {
 }
 
 #[tokio::test]
-async fn so_does_a_refusal_for_calling_too_often() {
+async fn a_rate_limit_error_leaves_the_connection_usable() {
     let limits = RateLimits { address: Rate::per_minute(1, 1), ..RateLimits::default() };
     let server = TestServer::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
     let mut line = TcpStream::connect(&server.host).await.unwrap();
@@ -57,7 +57,7 @@ async fn so_does_a_refusal_for_calling_too_often() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_close() {
+async fn expect_100_continue_is_answered_at_once_with_connection_close() {
     let server = TestServer::sqlite().await;
     let mut line = TcpStream::connect(&server.host).await.unwrap();
     let head = "POST /messages/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
@@ -67,7 +67,7 @@ async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_
 }
 
 #[tokio::test]
-async fn a_long_head_is_read_whole() {
+async fn a_long_request_head_is_accepted() {
     let server = TestServer::sqlite().await;
     let mut line = TcpStream::connect(&server.host).await.unwrap();
     for _ in 0..3 {
@@ -77,4 +77,4 @@ async fn a_long_head_is_read_whole() {
     }
 }
 
-crate::on_every_store!(refusals_leave_the_connection_usable);
+crate::on_every_store!(an_error_leaves_the_connection_usable);

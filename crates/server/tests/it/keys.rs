@@ -1,4 +1,4 @@
-//! Keys: which may replace or end others, and what ends with them.
+//! Keys: which may replace or revoke others, and what ends with them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::test_server::{Agent, Answer, TestServer, soon};
 
-/// One listener an agent, so that a second one that is refused shows that the first one waits.
+/// One subscriber for each agent, so that a refused second one shows that the first one waits.
 fn one_listener() -> Config {
     let look_interval = Duration::from_millis(200);
     Config { rate_limits: None, ws_per_agent: 1, look_interval, ..Config::default() }
@@ -20,7 +20,7 @@ async fn rotate(server: &TestServer, key: &str, grace: u32) -> Answer {
     server.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&json!({"grace_seconds": grace}))).await
 }
 
-async fn a_key_in_its_grace_cannot_lock_its_owner_out(server: TestServer) {
+async fn a_key_in_its_grace_period_cannot_lock_its_owner_out(server: TestServer) {
     let alice = server.register("alice-agent").await;
     let second = rotate(&server, &alice.key, 3600).await.expect(200)["api_key"].as_str().unwrap().to_owned();
     let problem = rotate(&server, &alice.key, 0).await.problem(403, "old_key");
@@ -38,19 +38,19 @@ async fn a_key_in_its_grace_cannot_lock_its_owner_out(server: TestServer) {
     rotate(&server, &third, 0).await.problem(401, "unauthorized");
 }
 
-/// Waits at this path until `end` has ended the key, and answers what the wait was answered.
+/// Long-polls this path until `end` has revoked the key. Returns the response.
 async fn wait_while(server: &TestServer, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
     let waiting = async {
         loop {
             let answer = server.get(agent, path).await;
-            // The other one had the mailbox for a moment.
+            // The check below was subscribed for a moment.
             if answer.status != 429 {
                 return answer;
             }
         }
     };
     let ended = async {
-        // Seated: nobody else of this agent's can be.
+        // It is subscribed: no other can be.
         while server.get(agent, "/events?since=0&wait=1").await.status != 429 {}
         end.await;
     };
@@ -121,6 +121,6 @@ async fn a_key_that_ends_before_its_body_arrives_does_nothing(server: TestServer
 }
 
 crate::on_every_store!(
-    a_key_in_its_grace_cannot_lock_its_owner_out,
+    a_key_in_its_grace_period_cannot_lock_its_owner_out,
     a_key_that_ends_before_its_body_arrives_does_nothing,
 );

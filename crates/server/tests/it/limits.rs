@@ -1,4 +1,4 @@
-//! Rate limits. They know nothing of stores, so one store shows them.
+//! Rate limits. They do not depend on the kind of store, so SQLite alone is tested.
 
 use amb_server::{Config, Rate, RateLimits};
 use reqwest::Method;
@@ -22,7 +22,7 @@ async fn registrations_from_one_address_are_limited() {
 }
 
 #[tokio::test]
-async fn guesses_at_codes_are_limited() {
+async fn code_guesses_are_limited() {
     let server = server_with(RateLimits { guess_agent: Rate::per_minute(1, 3), ..RateLimits::default() }).await;
     let bob = server.register("bob-agent").await;
     for _ in 0..3 {
@@ -37,7 +37,7 @@ async fn guesses_at_codes_are_limited() {
 }
 
 #[tokio::test]
-async fn one_agents_guesses_leave_the_others_at_its_address_theirs() {
+async fn guesses_of_one_agent_do_not_limit_others_at_its_address() {
     let limits = RateLimits {
         guess_agent: Rate::per_minute(1, 3),
         guess_address: Rate::per_minute(1, 6),
@@ -56,7 +56,7 @@ async fn one_agents_guesses_leave_the_others_at_its_address_theirs() {
 }
 
 #[tokio::test]
-async fn a_right_code_is_no_guess() {
+async fn a_right_code_is_not_charged() {
     let limits = RateLimits {
         guess_agent: Rate::per_minute(1, 2),
         guess_address: Rate::per_minute(1, 2),
@@ -75,7 +75,7 @@ async fn a_right_code_is_no_guess() {
 }
 
 #[tokio::test]
-async fn wrong_keys_of_one_stop_no_approval_of_another() {
+async fn wrong_keys_do_not_limit_approvals_of_others() {
     let server = server_with(RateLimits { wrong_key: Rate::per_minute(1, 1), ..RateLimits::default() }).await;
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let code = server.ask(&alice, &bob).await;
@@ -85,7 +85,7 @@ async fn wrong_keys_of_one_stop_no_approval_of_another() {
 }
 
 #[tokio::test]
-async fn one_agent_that_calls_too_often_does_not_stop_another() {
+async fn a_rate_limited_agent_does_not_limit_another() {
     let server = server_with(RateLimits { agent: Rate::per_minute(1, 5), ..RateLimits::default() }).await;
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     for _ in 0..5 {

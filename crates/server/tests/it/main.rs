@@ -1,4 +1,4 @@
-//! The network office as its clients see it: through HTTP and WebSocket, on every store.
+//! Tests of the network office through HTTP and WebSocket, on every store.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -40,7 +40,7 @@ mod tls;
 mod wake;
 mod web;
 
-/// Makes a test of each function for each store.
+/// Declares a test of each function for each store.
 #[macro_export]
 macro_rules! on_every_store {
     ($($test:ident),* $(,)?) => {

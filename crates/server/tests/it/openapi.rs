@@ -1,4 +1,4 @@
-//! The OpenAPI document: a checked artefact, and true.
+//! The OpenAPI document: a reviewed snapshot that matches the routes.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::test_server::TestServer;
 
 #[test]
-fn the_document_is_the_one_we_reviewed() {
+fn the_document_matches_the_reviewed_snapshot() {
     let json = amb_server::openapi_json().unwrap();
     insta::with_settings!({snapshot_path => "../snapshots", prepend_module_to_snapshot => false}, {
         insta::assert_snapshot!("openapi", json);
@@ -14,7 +14,7 @@ fn the_document_is_the_one_we_reviewed() {
 }
 
 #[tokio::test]
-async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
+async fn every_documented_path_is_served_with_just_the_documented_methods() {
     let server = TestServer::sqlite().await;
     let document = server.call(Method::GET, "/openapi.json", None, None).await.expect(200);
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -31,7 +31,7 @@ async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
 }
 
 #[test]
-fn every_operation_has_an_id_of_its_own() {
+fn operation_ids_are_unique() {
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -43,7 +43,7 @@ fn every_operation_has_an_id_of_its_own() {
 }
 
 #[test]
-fn every_failure_in_the_document_is_problem_json() {
+fn every_documented_error_is_problem_json() {
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -58,7 +58,7 @@ fn every_failure_in_the_document_is_problem_json() {
 }
 
 #[test]
-fn an_outage_is_documented_with_a_key_only_where_a_key_is_taken() {
+fn the_503_mentions_an_idempotency_key_only_where_one_is_accepted() {
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Running it: health, figures, request ids, closing.
+//! Operation: health, metrics, request ids, shutdown.
 
 use amb_server::Config;
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::test_server::{TestServer, soon};
 
-async fn health_says_whether_the_office_can_take_mail(server: TestServer) {
+async fn health_reports_whether_the_office_can_accept_mail(server: TestServer) {
     for path in ["/health", "/health/live", "/health/ready"] {
         let got = server.call(Method::GET, path, None, None).await.expect(200);
         assert_eq!(got["status"], "ok");
@@ -22,7 +22,7 @@ async fn health_says_whether_the_office_can_take_mail(server: TestServer) {
     answer.problem(503, "unavailable");
 }
 
-async fn figures_are_on_their_own_listener(server: TestServer) {
+async fn metrics_have_their_own_listener(server: TestServer) {
     let (alice, bob) = server.pair().await;
     server.send(&alice, &bob, "Plan", "hello").await;
     let socket = server.live(&bob).await;
@@ -37,7 +37,7 @@ async fn figures_are_on_their_own_listener(server: TestServer) {
     drop(socket);
 }
 
-async fn every_answer_carries_a_request_id(server: TestServer) {
+async fn every_response_has_a_request_id(server: TestServer) {
     let ask = async |id: Option<&str>| {
         let mut request = server.http.get(server.url("/health/live"));
         if let Some(id) = id {
@@ -53,24 +53,24 @@ async fn every_answer_carries_a_request_id(server: TestServer) {
     }
 }
 
-async fn closing_answers_waiting_polls_and_closes_sockets_with_a_reason(mut server: TestServer) {
+async fn a_shutdown_answers_long_polls_and_closes_sockets_with_a_reason(mut server: TestServer) {
     let bob = server.register("bob-agent").await;
     let mut socket = server.live(&bob).await;
     let poll = server.http.get(server.url("/events?since=0&wait=60")).header("X-API-Key", &bob.key).send();
     let poll = tokio::spawn(poll);
-    // The poll is counted as a second listener once it waits.
+    // The poll counts as a second subscriber once it waits.
     let serving = server.begin_closing();
     let (code, reason) = socket.closed().await;
     assert_eq!(code, 1001);
     assert!(reason.contains("closing"), "{reason}");
-    // Either it was accepted, and then answered, or it came too late and was refused; it is never left hanging.
+    // It was either accepted and answered, or refused; it never hangs.
     if let Ok(answer) = soon(poll).await.unwrap() {
         assert_eq!(answer.status(), 200);
     }
     soon(serving).await.unwrap();
 }
 
-async fn mail_is_there_after_the_office_opens_again(mut server: TestServer) {
+async fn mail_survives_a_restart_of_the_office(mut server: TestServer) {
     let (alice, bob) = server.pair().await;
     server.send(&alice, &bob, "Plan", "before").await;
     server.close().await;
@@ -85,14 +85,14 @@ async fn private_codes_are_withheld_from_the_target() {
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let mut socket = server.live(&bob).await;
     let code = server.ask(&alice, &bob).await;
-    assert_eq!(socket.hear().await["verification_code"], json!(null));
+    assert_eq!(socket.receive().await["verification_code"], json!(null));
     let inbox = server.get(&bob, "/inbox").await.expect(200);
     assert_eq!(inbox["pending_connections"][0]["verification_code"], json!(null));
     server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
 }
 
 #[tokio::test]
-async fn an_expired_code_is_gone_and_the_pair_can_ask_again() {
+async fn an_expired_code_is_410_and_the_pair_can_request_again() {
     let config = Config { code_ttl: std::time::Duration::ZERO, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
@@ -102,7 +102,7 @@ async fn an_expired_code_is_gone_and_the_pair_can_ask_again() {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_call_only_where_set() {
+async fn other_web_origins_are_allowed_only_if_configured() {
     let origin = "https://app.example.com";
     let ask = async |origins: Vec<String>| {
         let server = TestServer::sqlite_with(Config { cors_origins: origins, ..Config::default() }).await;
@@ -117,9 +117,9 @@ async fn pages_of_other_origins_may_call_only_where_set() {
 }
 
 crate::on_every_store!(
-    health_says_whether_the_office_can_take_mail,
-    figures_are_on_their_own_listener,
-    every_answer_carries_a_request_id,
-    closing_answers_waiting_polls_and_closes_sockets_with_a_reason,
-    mail_is_there_after_the_office_opens_again,
+    health_reports_whether_the_office_can_accept_mail,
+    metrics_have_their_own_listener,
+    every_response_has_a_request_id,
+    a_shutdown_answers_long_polls_and_closes_sockets_with_a_reason,
+    mail_survives_a_restart_of_the_office,
 );

@@ -1,11 +1,11 @@
-//! What is whose: transcripts, groups, names and chains of tasks.
+//! Access to transcripts, groups, names and chains of tasks.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::test_server::TestServer;
 
-async fn a_transcript_of_another_is_named_by_its_owner(server: TestServer) {
+async fn a_transcript_of_another_agent_is_identified_by_its_owner(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mallory = server.register("mallory-agent").await;
     let line = json!({"role": "assistant", "sender": "bob-agent", "author": "bob-agent", "content": "I agree"});
@@ -58,7 +58,7 @@ async fn names_are_compared_without_case_and_some_are_reserved(server: TestServe
     assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
 }
 
-async fn of_a_chain_others_tasks_show_their_state_alone(server: TestServer) {
+async fn a_chain_shows_only_the_state_of_other_agents_tasks(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     server.connect(&bob, &carol).await;
@@ -72,7 +72,7 @@ async fn of_a_chain_others_tasks_show_their_state_alone(server: TestServer) {
     assert_eq!(chain["tasks"][1]["owner"], "bob-agent");
 }
 
-async fn a_blocked_agent_writes_no_more_by_task_updates(server: TestServer) {
+async fn a_blocked_agent_cannot_send_task_updates(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let body = json!({"to": "bob-agent", "subject": "Work", "content": "x", "kind": "task"});
     let sent = server.post(&alice, "/messages/send", body).await.expect(201);
@@ -85,9 +85,9 @@ async fn a_blocked_agent_writes_no_more_by_task_updates(server: TestServer) {
 }
 
 crate::on_every_store!(
-    a_transcript_of_another_is_named_by_its_owner,
+    a_transcript_of_another_agent_is_identified_by_its_owner,
     members_are_removed_and_leave,
     names_are_compared_without_case_and_some_are_reserved,
-    of_a_chain_others_tasks_show_their_state_alone,
-    a_blocked_agent_writes_no_more_by_task_updates,
+    a_chain_shows_only_the_state_of_other_agents_tasks,
+    a_blocked_agent_cannot_send_task_updates,
 );

@@ -1,4 +1,4 @@
-//! How much mail may be stored.
+//! Quotas of stored mail.
 
 use amb_core::Quotas;
 use amb_server::Config;
@@ -11,12 +11,12 @@ fn two_messages() -> Config {
     Config { rate_limits: None, quotas, ..Config::default() }
 }
 
-async fn what_exceeds_a_quota_is_507_and_names_the_limit(server: TestServer) {
+async fn exceeding_a_quota_is_507_and_names_the_limit(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let body = |text: &str| json!({"to": bob.name, "subject": "Plan", "content": text});
     server.post(&alice, "/messages/send", body("é")).await.expect(201);
-    server.shows("amb_stored_messages 1").await;
-    server.shows("amb_stored_bytes 2").await;
+    server.wait_for_metric("amb_stored_messages 1").await;
+    server.wait_for_metric("amb_stored_bytes 2").await;
     let large = server.post(&alice, "/messages/send", body(&"x".repeat(999))).await.problem(507, "over_quota");
     assert!(large["detail"].as_str().unwrap().contains("an agent may have 1000"), "{large}");
     server
@@ -56,11 +56,11 @@ async fn only_a_move_of_a_task_passes_a_full_quota_on_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_exceeds_a_quota_on_sqlite_is_507_and_names_the_limit() {
-    what_exceeds_a_quota_is_507_and_names_the_limit(TestServer::sqlite_with(two_messages()).await).await;
+async fn exceeding_a_quota_on_sqlite_is_507_and_names_the_limit() {
+    exceeding_a_quota_is_507_and_names_the_limit(TestServer::sqlite_with(two_messages()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_exceeds_a_quota_on_postgres_is_507_and_names_the_limit() {
-    what_exceeds_a_quota_is_507_and_names_the_limit(TestServer::postgres_with(two_messages()).await).await;
+async fn exceeding_a_quota_on_postgres_is_507_and_names_the_limit() {
+    exceeding_a_quota_is_507_and_names_the_limit(TestServer::postgres_with(two_messages()).await).await;
 }

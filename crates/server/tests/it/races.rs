@@ -1,4 +1,4 @@
-//! What happens at once.
+//! Concurrent requests.
 
 use futures_util::StreamExt;
 use reqwest::Method;
@@ -16,7 +16,7 @@ fn statuses(answers: &[Answer]) -> (usize, Vec<u16>) {
     (won, lost.map(|answer| answer.status.as_u16()).collect())
 }
 
-async fn a_name_registered_fifty_times_at_once_has_one_winner(server: TestServer) {
+async fn concurrent_registrations_of_a_name_have_one_winner(server: TestServer) {
     let body = json!({"name": "wanted"});
     let tries = (0..50).map(|_| server.call(Method::POST, "/agents/register", None, Some(&body)));
     let (won, lost) = statuses(&at_once(tries).await);
@@ -24,7 +24,7 @@ async fn a_name_registered_fifty_times_at_once_has_one_winner(server: TestServer
     assert!(lost.iter().all(|status| *status == 409), "{lost:?}");
 }
 
-async fn requests_at_once_make_one_pending_row(server: TestServer) {
+async fn concurrent_connection_requests_make_one_pending_row(server: TestServer) {
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let body = json!({"target_agent_name": bob.name});
     let (won, lost) =
@@ -35,7 +35,7 @@ async fn requests_at_once_make_one_pending_row(server: TestServer) {
     assert_eq!(inbox["pending_connections"].as_array().unwrap().len(), 1);
 }
 
-async fn a_hundred_approvals_of_one_code_make_one_connection(server: TestServer) {
+async fn concurrent_approvals_of_a_code_make_one_connection(server: TestServer) {
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let body = json!({"verification_code": server.ask(&alice, &bob).await});
     let (won, lost) =
@@ -44,7 +44,7 @@ async fn a_hundred_approvals_of_one_code_make_one_connection(server: TestServer)
     assert!(lost.iter().all(|status| *status == 404), "{lost:?}");
 }
 
-async fn a_subject_sent_at_once_from_both_sides_makes_one_session(server: TestServer) {
+async fn concurrent_sends_of_a_subject_from_both_sides_make_one_session(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let send = |number: usize| {
         let (from, to) = if number.is_multiple_of(2) { (&alice, &bob) } else { (&bob, &alice) };
@@ -58,8 +58,8 @@ async fn a_subject_sent_at_once_from_both_sides_makes_one_session(server: TestSe
 }
 
 crate::on_every_store!(
-    a_name_registered_fifty_times_at_once_has_one_winner,
-    requests_at_once_make_one_pending_row,
-    a_hundred_approvals_of_one_code_make_one_connection,
-    a_subject_sent_at_once_from_both_sides_makes_one_session,
+    concurrent_registrations_of_a_name_have_one_winner,
+    concurrent_connection_requests_make_one_pending_row,
+    concurrent_approvals_of_a_code_make_one_connection,
+    concurrent_sends_of_a_subject_from_both_sides_make_one_session,
 );

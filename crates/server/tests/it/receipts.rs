@@ -1,4 +1,4 @@
-//! How far a message has come, as its sender may know it; and what consumers do with mail.
+//! Receipts, and acknowledging and claiming messages.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -25,37 +25,37 @@ async fn a_receipt_goes_from_queued_to_delivered_to_read(server: TestServer) {
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
     assert_eq!(state(&server, &alice, &sent).await, "queued");
     let mut to_alice = server.live_with_receipts(&alice).await;
-    // The socket is read, so its pings are answered: the message is in bob's process.
+    // The socket is read, so its pings are answered: the message is delivered.
     let mut to_bob = server.since(&bob, 0).await;
-    assert_eq!(to_bob.hear().await["type"], "connection_request");
-    assert_eq!(to_bob.hear().await["content"], "hello");
-    let reading = tokio::spawn(async move { to_bob.hear_out().await });
+    assert_eq!(to_bob.receive().await["type"], "connection_request");
+    assert_eq!(to_bob.receive().await["content"], "hello");
+    let reading = tokio::spawn(async move { to_bob.receive_until_close().await });
     until(&server, &alice, &sent, "delivered").await;
-    let receipt = to_alice.hear().await;
+    let receipt = to_alice.receive().await;
     assert_eq!((&receipt["type"], &receipt["receipt"]["state"]), (&json!("receipt"), &json!("delivered")));
     let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
     server.get(&bob, &path).await.expect(200);
     until(&server, &alice, &sent, "read").await;
-    assert_eq!(to_alice.hear().await["receipt"]["state"], "read");
+    assert_eq!(to_alice.receive().await["receipt"]["state"], "read");
     reading.abort();
 }
 
-async fn a_socket_that_named_no_cursor_hears_answers_and_no_receipts(server: TestServer) {
+async fn a_socket_without_a_cursor_gets_messages_and_no_receipts(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let (mut to_alice, mut to_bob) = (server.live(&alice).await, server.live(&bob).await);
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
-    assert_eq!(to_bob.hear().await["content"], "hello");
-    let reading = tokio::spawn(async move { to_bob.hear_out().await });
+    assert_eq!(to_bob.receive().await["content"], "hello");
+    let reading = tokio::spawn(async move { to_bob.receive_until_close().await });
     until(&server, &alice, &sent, "delivered").await;
     let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
     server.get(&bob, &path).await.expect(200);
     until(&server, &alice, &sent, "read").await;
     server.send(&bob, &alice, "Plan", "hello back").await;
-    assert_eq!(to_alice.hear().await["content"], "hello back", "the next event is the answer");
+    assert_eq!(to_alice.receive().await["content"], "hello back", "the next event is the answer");
     reading.abort();
 }
 
-async fn a_poll_that_comes_back_says_that_the_page_before_arrived(server: TestServer) {
+async fn the_next_poll_acknowledges_the_previous_page(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
     let page = server.get(&bob, "/events?since=0").await.expect(200);
@@ -64,13 +64,13 @@ async fn a_poll_that_comes_back_says_that_the_page_before_arrived(server: TestSe
     until(&server, &alice, &sent, "delivered").await;
 }
 
-async fn a_page_that_nobody_came_back_for_is_not_delivered(server: TestServer) {
+async fn a_page_without_a_next_poll_is_not_delivered(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let lost = server.send(&alice, &bob, "Plan", "lost on its way").await;
     let poll = async |since: &Value| server.get(&bob, &format!("/events?since={since}")).await.expect(200);
-    // The answer to this never reaches its process.
+    // The response to this is lost.
     let page = poll(&json!(0)).await;
-    // Another process with the same key, which has its cursors from elsewhere.
+    // Another process with the same key, at other cursors.
     server.send(&alice, &bob, "Plan", "read elsewhere").await;
     let later = json!(page["cursor"].as_u64().unwrap() + 1);
     assert_eq!(poll(&later).await["events"], json!([]));
@@ -80,10 +80,10 @@ async fn a_page_that_nobody_came_back_for_is_not_delivered(server: TestServer) {
     let answer = poll(&end).await;
     assert_eq!(answer["events"].as_array().unwrap().len(), 1);
     poll(&answer["cursor"]).await;
-    // Receipts are written in the order in which pages arrived.
+    // Receipts are written in the order of the acknowledgements.
     until(&server, &alice, &last, "delivered").await;
     assert_eq!(state(&server, &alice, &lost).await, "queued");
-    // Whoever names the cursor that the lost answer ended with has read it.
+    // A poll with the last cursor of the lost response acknowledges it.
     poll(&page["cursor"]).await;
     until(&server, &alice, &lost, "delivered").await;
 }
@@ -104,19 +104,19 @@ async fn all_of_a_long_backlog_is_delivered(server: TestServer) {
     for sent in sending {
         ids.push(sent.await.unwrap().message_id);
     }
-    // As one stretch, as a socket that reads a long backlog fast makes it.
+    // As one range, like that of a socket that reads a long backlog fast.
     let mut socket = server.since(&bob, 0).await;
     for _ in 0..=MANY {
-        socket.hear().await;
+        socket.receive().await;
     }
-    let reading = tokio::spawn(async move { socket.hear_out().await });
+    let reading = tokio::spawn(async move { socket.receive_until_close().await });
     for id in ids {
         until(&server, &alice, &json!({ "message_id": id }), "delivered").await;
     }
     reading.abort();
 }
 
-async fn acknowledging_marks_as_read_once(server: TestServer) {
+async fn acknowledging_twice_marks_as_read_once(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
     let ids = json!({"message_ids": [sent["message_id"]]});
@@ -127,7 +127,7 @@ async fn acknowledging_marks_as_read_once(server: TestServer) {
     server.post(&bob, "/messages/ack", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
 }
 
-async fn a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state(server: TestServer) {
+async fn a_ring_is_recorded_in_the_receipt_and_changes_no_state(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
     let ids = json!({"message_ids": [sent["message_id"]]});
@@ -193,24 +193,24 @@ async fn messages_are_listed_by_pages(server: TestServer) {
 
 crate::on_every_store!(
     a_receipt_goes_from_queued_to_delivered_to_read,
-    a_socket_that_named_no_cursor_hears_answers_and_no_receipts,
-    a_poll_that_comes_back_says_that_the_page_before_arrived,
-    a_page_that_nobody_came_back_for_is_not_delivered,
+    a_socket_without_a_cursor_gets_messages_and_no_receipts,
+    the_next_poll_acknowledges_the_previous_page,
+    a_page_without_a_next_poll_is_not_delivered,
     all_of_a_long_backlog_is_delivered,
-    acknowledging_marks_as_read_once,
-    a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state,
+    acknowledging_twice_marks_as_read_once,
+    a_ring_is_recorded_in_the_receipt_and_changes_no_state,
     a_claimed_message_is_held_by_one_consumer,
     messages_are_listed_by_pages,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receipts_that_could_not_be_written_are_written_later() {
+async fn failed_writes_of_receipts_are_retried() {
     let server = TestServer::postgres().await;
     let (alice, bob) = server.pair().await;
     let sent = server.send(&alice, &bob, "Plan", "hello").await;
     let page = server.get(&bob, "/events?since=0").await.expect(200);
     let database = server.connection().await;
-    // A sequence counts tries that are rolled back, too.
+    // A sequence also counts attempts that are rolled back.
     let refuse = "CREATE SEQUENCE tries;
         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM nextval('tries'); RAISE 'not now'; END $$;

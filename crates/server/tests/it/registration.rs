@@ -20,14 +20,14 @@ async fn register(server: &TestServer, name: &str, token: Option<&str>) -> Answe
 }
 
 #[tokio::test]
-async fn a_closed_office_registers_nobody() {
+async fn closed_registration_registers_nobody() {
     let server = server_with(Registration::Closed).await;
     let problem = register(&server, "ann-agent", Some("secret")).await.problem(403, "registration_closed");
     assert!(problem["detail"].as_str().unwrap().contains("operator"), "{problem}");
 }
 
 #[tokio::test]
-async fn an_office_with_a_token_registers_whoever_has_it() {
+async fn registration_with_a_token_needs_the_right_token() {
     let server = server_with(Registration::Token("secret".to_owned())).await;
     register(&server, "ann-agent", None).await.problem(403, "registration_token_needed");
     register(&server, "ann-agent", Some("secre")).await.problem(403, "registration_token_wrong");
@@ -41,7 +41,7 @@ async fn an_office_with_a_token_registers_whoever_has_it() {
 }
 
 #[tokio::test]
-async fn an_open_office_needs_no_token_and_minds_none() {
+async fn open_registration_ignores_a_token() {
     let server = server_with(Registration::Open).await;
     register(&server, "ann-agent", None).await.expect(201);
     register(&server, "ben-agent", Some("whatever")).await.expect(201);

@@ -1,4 +1,4 @@
-//! A directory that one replica has mounted is there for agents of every replica, and each rings the other.
+//! A directory mounted at one replica is reachable from every replica; hints go both ways.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::test_server::{Socket, TestServer, soon};
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 fn until(mut so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     soon(async move {
@@ -21,10 +21,10 @@ fn until(mut so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     })
 }
 
-/// The next thing of this kind that the socket hears.
-async fn hears(socket: &mut Socket, kind: &str) -> serde_json::Value {
+/// Receives the next event of this kind.
+async fn receives(socket: &mut Socket, kind: &str) -> serde_json::Value {
     loop {
-        let heard = socket.hear().await;
+        let heard = socket.receive().await;
         if heard["type"] == kind {
             return heard;
         }
@@ -42,8 +42,8 @@ async fn resident(root: &std::path::Path) -> DirMailbox {
     coder
 }
 
-/// The socket's replica never looks by itself in this test: what its socket hears, the mount's replica rang for.
-async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
+/// The socket's replica never polls in this test, so everything it pushes was hinted at by the mount's replica.
+async fn mail_crosses_through_the_other_replica(nats: Option<NatsOptions>) {
     let root = tempfile::tempdir().unwrap();
     let coder = resident(root.path()).await;
     let plain =
@@ -51,23 +51,23 @@ async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
     let one =
         TestServer::postgres_with(Config { mounts: vec![root.path().into()], mount_open: true, ..plain.clone() }).await;
     let other = one.replica(plain).await;
-    one.shows("amb_replicas 2").await;
-    other.shows("amb_replicas 2").await;
+    one.wait_for_metric("amb_replicas 2").await;
+    other.wait_for_metric("amb_replicas 2").await;
 
     let ann = other.register("ann-mcp").await;
     let mut socket = other.live_with_receipts(&ann).await;
     until(async || other.get(&ann, "/agents/coder").await.status == 200).await;
     other.post(&ann, "/connections/request", json!({"target_agent_name": "coder"})).await.expect(201);
-    let approved = hears(&mut socket, "connection_approved").await;
+    let approved = receives(&mut socket, "connection_approved").await;
     assert_eq!(approved["connected_agent"], "coder", "the mount answered for coder: {approved}");
 
     // From a file to the socket on the replica without the mount.
     until(async || coder.agents().await.unwrap().iter().any(|agent| agent.name.as_str() == "ann-mcp")).await;
     coder.send(Draft::text(name("ann-mcp"), "Plan", "from a file")).await.unwrap();
-    let heard = hears(&mut socket, "new_message").await;
+    let heard = receives(&mut socket, "new_message").await;
     assert_eq!((&heard["from_agent"], &heard["content"]), (&json!("coder"), &json!("from a file")), "{heard}");
 
-    // And back: accepted by one replica, written to a file by the other, and the receipt is heard where she is.
+    // And back: accepted by one replica, written to a file by the other, with a receipt at the first.
     let answer = json!({"to": "coder", "subject": "Plan", "content": "from the other replica"});
     let sent = other.post(&ann, "/messages/send", answer).await.expect(201);
     let mut came = None;
@@ -77,17 +77,17 @@ async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
     })
     .await;
     assert_eq!(came.unwrap().text(), "from the other replica");
-    let receipt = hears(&mut socket, "receipt").await;
+    let receipt = receives(&mut socket, "receipt").await;
     assert_eq!(receipt["message_id"], sent["message_id"], "{receipt}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_and_the_other_replica_ring_each_other_by_the_database() {
-    mail_crosses_by_the_other_replica(None).await;
+async fn a_mount_and_another_replica_exchange_hints_by_the_database() {
+    mail_crosses_through_the_other_replica(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_and_the_other_replica_ring_each_other_by_nats() {
+async fn a_mount_and_another_replica_exchange_hints_by_nats() {
     let nats = NatsServer::start();
-    mail_crosses_by_the_other_replica(Some(nats.options())).await;
+    mail_crosses_through_the_other_replica(Some(nats.options())).await;
 }

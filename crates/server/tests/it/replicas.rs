@@ -1,4 +1,4 @@
-//! Several offices on one PostgreSQL: each hears what happens in the others, and limits hold for all together.
+//! Several replicas on one PostgreSQL: events reach all of them, and limits hold for all together.
 
 use std::time::Duration;
 
@@ -19,26 +19,26 @@ fn config(nats: Option<NatsOptions>) -> Config {
     Config { rate_limits: None, look_interval: NEVER, nats, ..Config::default() }
 }
 
-/// Two offices on one database that know of each other.
+/// Two replicas that have counted each other.
 async fn two(config: Config) -> (TestServer, TestServer) {
     let one = TestServer::postgres_with(config.clone()).await;
     let other = one.replica(config).await;
-    one.shows("amb_replicas 2").await;
-    other.shows("amb_replicas 2").await;
+    one.wait_for_metric("amb_replicas 2").await;
+    other.wait_for_metric("amb_replicas 2").await;
     (one, other)
 }
 
-async fn hears(socket: &mut Socket, content: &str) {
+async fn receives(socket: &mut Socket, content: &str) {
     loop {
-        let heard = socket.hear().await;
+        let heard = socket.receive().await;
         if heard["type"] != "receipt" {
             return assert_eq!(heard["content"], content, "{heard}");
         }
     }
 }
 
-/// Sends to and fro; each is heard on the other replica, once.
-async fn both_hear(
+/// Sends in both directions; each message is pushed on the other replica, once.
+async fn both_receive(
     one: &TestServer,
     other: &TestServer,
     (alice, bob): &(Agent, Agent),
@@ -48,59 +48,59 @@ async fn both_hear(
     for number in 0..3 {
         let (there, back) = (format!("{what} there {number}"), format!("{what} back {number}"));
         one.send(alice, bob, "Plan", &there).await;
-        hears(&mut sockets.1, &there).await;
+        receives(&mut sockets.1, &there).await;
         other.send(bob, alice, "Plan", &back).await;
-        hears(&mut sockets.0, &back).await;
+        receives(&mut sockets.0, &back).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_heard_on_the_other_replica_by_the_databases_notifications() {
+async fn an_event_reaches_the_other_replica_by_database_notifications() {
     let (one, other) = two(config(None)).await;
     let pair = one.pair().await;
     let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
-    both_hear(&one, &other, &pair, &mut sockets, "database").await;
+    both_receive(&one, &other, &pair, &mut sockets, "database").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_heard_on_the_other_replica_by_nats() {
+async fn an_event_reaches_the_other_replica_by_nats() {
     let nats = NatsServer::start();
     let (one, other) = two(config(Some(nats.options()))).await;
     let pair = one.pair().await;
     let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
-    both_hear(&one, &other, &pair, &mut sockets, "nats").await;
+    both_receive(&one, &other, &pair, &mut sockets, "nats").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_heard_on_the_other_replica_by_nats_and_by_the_database_while_nats_is_down() {
+async fn an_event_reaches_the_other_replica_by_the_database_while_nats_is_down() {
     let mut nats = NatsServer::start();
-    // A hint that was on its way when NATS died is lost; looking makes up for it.
+    // A hint in flight when NATS stopped is lost; the periodic check makes up for it.
     let look_interval = Duration::from_secs(1);
     let (one, other) = two(Config { look_interval, ..config(Some(nats.options())) }).await;
     let pair = one.pair().await;
     let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
-    both_hear(&one, &other, &pair, &mut sockets, "nats").await;
+    both_receive(&one, &other, &pair, &mut sockets, "nats").await;
     nats.kill();
-    both_hear(&one, &other, &pair, &mut sockets, "outage").await;
+    both_receive(&one, &other, &pair, &mut sockets, "outage").await;
     nats.restart();
-    both_hear(&one, &other, &pair, &mut sockets, "back").await;
+    both_receive(&one, &other, &pair, &mut sockets, "back").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_office_opens_while_nats_is_out_of_reach() {
+async fn an_office_starts_while_nats_is_unreachable() {
     let mut nats = NatsServer::start();
     let options = nats.options();
     nats.kill();
     let (one, other) = two(config(Some(options))).await;
     let pair = one.pair().await;
     let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
-    both_hear(&one, &other, &pair, &mut sockets, "without").await;
+    both_receive(&one, &other, &pair, &mut sockets, "without").await;
     nats.restart();
-    both_hear(&one, &other, &pair, &mut sockets, "with").await;
+    both_receive(&one, &other, &pair, &mut sockets, "with").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hints_that_go_by_nats_spare_the_database() {
+async fn hints_by_nats_cause_no_database_notifications() {
     let nats = NatsServer::start();
     let (one, other) = two(config(Some(nats.options()))).await;
     let pair = one.pair().await;
@@ -110,13 +110,13 @@ async fn hints_that_go_by_nats_spare_the_database() {
         NatsBroadcast::open(&nats.options(), &format!("amb.hints.{}", office.simple())).await.unwrap();
     let bob = one.store.agent_by_name(&"bob-agent".parse().unwrap()).await.unwrap().unwrap().key;
     let mut by_database = other.store.hints().unwrap();
-    // Until the replicas know of each other that they hear, the database tells too. Then one goes by NATS alone.
+    // Until the replicas know that all are on NATS, hints also go by the database.
     soon(async {
         loop {
             one.send(&pair.0, &pair.1, "Plan", "hello").await;
             let note = async { while !matches!(notices.recv().await, Some(Broadcast::Message(_))) {} };
             note.await;
-            // Notifications come in the order of their commits: had there been one, it would come before this.
+            // Notifications arrive in commit order: an earlier one would come before this.
             one.store.hint(&[(bob, 1)]).await.unwrap();
             let mut told = 0;
             loop {
@@ -136,26 +136,26 @@ async fn hints_that_go_by_nats_spare_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_hint_told_of_is_found_by_looking() {
+async fn an_entry_without_a_hint_is_found_by_the_periodic_check() {
     let server = TestServer::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
     let pair = server.pair().await;
     let mut socket = server.live(&pair.1).await;
-    // Written past the office: nobody tells anybody.
+    // Written directly to the store: nobody sends a hint.
     let name = |agent: &Agent| agent.name.parse().unwrap();
     let alice = server.store.agent_by_name(&name(&pair.0)).await.unwrap().unwrap();
     for number in 0..3 {
         let text = format!("unheard {number}");
         server.store.send(&alice, Draft::text(name(&pair.1), "Plan", &text), amb_core::Timestamp::now()).await.unwrap();
-        hears(&mut socket, &text).await;
+        receives(&mut socket, &text).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_is_delivered_when_its_reader_comes_back_to_another_replica() {
+async fn a_page_is_delivered_when_the_next_poll_arrives_at_another_replica() {
     let (one, other) = two(config(None)).await;
     let (alice, bob) = one.pair().await;
     let mut since = json!(0);
-    // Each poll goes to the other replica than the one before.
+    // The polls alternate between the replicas.
     let mut sent = Vec::new();
     for server in [&one, &other, &one] {
         sent.push(server.send(&alice, &bob, "Plan", "hello").await);
@@ -168,7 +168,7 @@ async fn a_page_is_delivered_when_its_reader_comes_back_to_another_replica() {
     for sent in &sent {
         crate::receipts::until(&one, &alice, sent, "delivered").await;
     }
-    // What nobody has read cannot be spoken for.
+    // A cursor beyond the end of the log acknowledges nothing.
     let end = since.as_u64().unwrap();
     let unread = one.send(&alice, &bob, "Plan", "unread").await;
     let far = |since: u64| format!("/events?since={since}&previous=0");
@@ -181,7 +181,7 @@ async fn a_page_is_delivered_when_its_reader_comes_back_to_another_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
+async fn a_revoked_key_closes_its_sockets_on_every_replica() {
     let (one, other) = two(config(None)).await;
     let (alice, bob) = one.pair().await;
     let (mut of_alice, mut of_bob) = (other.live(&alice).await, other.live(&bob).await);
@@ -192,26 +192,26 @@ async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
     let alice = Agent { key: rotated["api_key"].as_str().unwrap().to_owned(), ..alice };
     let mut of_alice = other.live(&alice).await;
     one.call(Method::DELETE, "/agents/me", Some(&bob.key), None).await.expect(204);
-    let (_, close) = of_bob.hear_out().await;
+    let (_, close) = of_bob.receive_until_close().await;
     assert_eq!(u16::from(close.unwrap().code), 4001);
-    assert_eq!(of_alice.hear().await["type"], "connection_changed", "others stay, and hear of it");
+    assert_eq!(of_alice.receive().await["type"], "connection_changed", "others stay, and hear of it");
 }
 
-async fn sockets_of_an_old_key_end_with_its_grace(server: TestServer) {
+async fn sockets_of_an_old_key_are_closed_after_its_grace_period(server: TestServer) {
     let (alice, _) = server.pair().await;
     let mut old = server.live(&alice).await;
     let rotated = server.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 1})).await.expect(200);
     let alice = Agent { key: rotated["api_key"].as_str().unwrap().to_owned(), ..alice };
     let mut new = server.live(&alice).await;
     assert_eq!(old.closed().await.0, 4001);
-    new.say(json!({"type": "ping"})).await;
-    assert_eq!(new.hear().await, json!({"type": "pong"}), "the new key's socket stays");
+    new.send_json(json!({"type": "ping"})).await;
+    assert_eq!(new.receive().await, json!({"type": "pong"}), "the new key's socket stays");
 }
 
-crate::on_every_store!(sockets_of_an_old_key_end_with_its_grace);
+crate::on_every_store!(sockets_of_an_old_key_are_closed_after_its_grace_period);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guesses_at_codes_are_counted_on_all_replicas_together() {
+async fn code_guesses_are_limited_across_replicas() {
     let limits = RateLimits { guess_agent: Rate::per_minute(1, 4), ..RateLimits::default() };
     let (one, other) = two(Config { rate_limits: Some(limits), ..config(None) }).await;
     let bob = one.register("bob-agent").await;
@@ -222,7 +222,7 @@ async fn guesses_at_codes_are_counted_on_all_replicas_together() {
     for server in [&one, &other] {
         server.post(&bob, "/connections/approve", guess.clone()).await.problem(429, "too_many_requests");
     }
-    // A replica that starts afresh knows of it too.
+    // A new replica enforces it too.
     let third = one.replica(Config { rate_limits: Some(limits), ..config(None) }).await;
     let answer = third.post(&bob, "/connections/approve", guess).await;
     let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
@@ -231,7 +231,7 @@ async fn guesses_at_codes_are_counted_on_all_replicas_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agents_calls_are_counted_on_all_replicas_together() {
+async fn requests_of_an_agent_are_limited_across_replicas() {
     const BURST: u32 = 20;
     let limits = RateLimits { agent: Rate { count: 1, period: NEVER, burst: BURST }, ..RateLimits::default() };
     let (one, other) = two(Config { rate_limits: Some(limits), ..config(None) }).await;
@@ -239,7 +239,7 @@ async fn an_agents_calls_are_counted_on_all_replicas_together() {
     for _ in 0..BURST {
         one.get(&bob, "/inbox").await.expect(200);
     }
-    // By itself the other would let as many pass again; settling comes first.
+    // Without settling, the other replica would allow as many again.
     let mut passed = 0;
     while other.get(&bob, "/inbox").await.status == 200 {
         passed += 1;
@@ -254,7 +254,7 @@ async fn a_code_expires_and_presence_is_seen_on_every_replica() {
     let (alice, bob) = (one.register("alice-agent").await, one.register("bob-agent").await);
     let code = one.ask(&alice, &bob).await;
     let late = other.post(&bob, "/connections/approve", json!({"verification_code": code})).await;
-    // 410 until either office has cleared it away, 404 from then on.
+    // 410 until a replica has deleted it, then 404.
     assert!(matches!(late.status.as_u16(), 404 | 410), "{}", late.body);
     let carol = other.register("carol-agent").await;
     other.post(&carol, "/agents/me/leave", json!({})).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::test_server::{TestServer, soon};
 
-async fn a_transcript_is_shared_with_whom_its_owner_says(server: TestServer) {
+async fn a_transcript_is_shared_with_the_agents_its_owner_names(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let line = |id: &str| json!({"role": "user", "content": "hello", "sender": "ann", "message_id": id});
     let path = "/transcripts/feishu:oc_1";
@@ -24,7 +24,7 @@ async fn a_transcript_is_shared_with_whom_its_owner_says(server: TestServer) {
     server.get(&bob, &format!("{path}?limit=0")).await.problem(422, "invalid");
 }
 
-async fn a_search_finds_ones_own_mail_and_nobody_elses(server: TestServer) {
+async fn a_search_finds_only_the_callers_own_mail(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     server.send(&alice, &bob, "Harvest", "the apples are ripe").await;
@@ -46,7 +46,7 @@ async fn a_search_finds_ones_own_mail_and_nobody_elses(server: TestServer) {
     server.get(&bob, "/search?q=x&after=yesterday").await.problem(422, "invalid");
 }
 
-async fn one_message_goes_to_several_or_to_none(server: TestServer) {
+async fn a_message_goes_to_all_recipients_or_to_none(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
     let body = json!({"to": ["bob-agent", "carol-agent"], "subject": "All", "content": "hello all"});
@@ -62,7 +62,7 @@ async fn one_message_goes_to_several_or_to_none(server: TestServer) {
     server.post(&alice, "/messages/send-many", nobody).await.problem(422, "invalid");
 }
 
-async fn a_group_hears_what_is_sent_to_its_name_once_each_agreed(server: TestServer) {
+async fn members_get_mail_to_a_group_after_they_joined(server: TestServer) {
     let (alice, bob) = server.pair().await;
     server.post(&alice, "/groups", json!({"name": "team-a"})).await.expect(201);
     server.post(&alice, "/groups", json!({"name": "team-a"})).await.problem(409, "conflict");
@@ -78,8 +78,8 @@ async fn a_group_hears_what_is_sent_to_its_name_once_each_agreed(server: TestSer
 }
 
 crate::on_every_store!(
-    a_transcript_is_shared_with_whom_its_owner_says,
-    a_search_finds_ones_own_mail_and_nobody_elses,
-    one_message_goes_to_several_or_to_none,
-    a_group_hears_what_is_sent_to_its_name_once_each_agreed,
+    a_transcript_is_shared_with_the_agents_its_owner_names,
+    a_search_finds_only_the_callers_own_mail,
+    a_message_goes_to_all_recipients_or_to_none,
+    members_get_mail_to_a_group_after_they_joined,
 );

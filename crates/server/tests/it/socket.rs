@@ -22,30 +22,30 @@ async fn a_bad_key_is_closed_with_4001(server: TestServer) {
         assert_eq!(socket.closed().await.0, 4001);
     }
     let mut socket = server.socket("").await;
-    socket.say(json!({"type": "auth", "api_key": wrong})).await;
+    socket.send_json(json!({"type": "auth", "api_key": wrong})).await;
     assert_eq!(socket.closed().await.0, 4001);
 }
 
-async fn a_key_is_taken_from_a_header_and_from_a_first_message(server: TestServer) {
+async fn a_key_is_accepted_in_a_header_and_in_a_first_message(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut request = format!("ws://{}/ws", server.host).into_client_request().unwrap();
     request.headers_mut().insert("X-API-Key", bob.key.parse().unwrap());
     let (socket, _) = soon(tokio_tungstenite::connect_async(request)).await.unwrap();
     let mut by_header = Socket(socket);
-    by_header.say(json!({"type": "ping"})).await;
-    assert_eq!(by_header.hear().await["type"], "pong");
+    by_header.send_json(json!({"type": "ping"})).await;
+    assert_eq!(by_header.receive().await["type"], "pong");
 
     let mut by_message = server.socket("").await;
-    by_message.say(json!({"type": "hello"})).await;
-    assert_eq!(by_message.hear().await["type"], "error");
-    by_message.say(json!({"type": "auth", "api_key": bob.key, "since": 0})).await;
-    let greeting = by_message.hear().await;
+    by_message.send_json(json!({"type": "hello"})).await;
+    assert_eq!(by_message.receive().await["type"], "error");
+    by_message.send_json(json!({"type": "auth", "api_key": bob.key, "since": 0})).await;
+    let greeting = by_message.receive().await;
     assert_eq!(greeting, json!({"type": "authenticated", "agent_name": "bob-agent", "cursor": 0}));
-    assert_eq!(by_message.hear().await["type"], "connection_request", "since counts here too");
+    assert_eq!(by_message.receive().await["type"], "connection_request", "since counts here too");
 
     server.send(&alice, &bob, "Plan", "hello").await;
     for socket in [&mut by_header, &mut by_message] {
-        assert_eq!(socket.hear().await["content"], "hello");
+        assert_eq!(socket.receive().await["content"], "hello");
     }
 }
 
@@ -60,7 +60,7 @@ async fn every_kind_of_event_is_pushed(server: TestServer) {
     let (alice, bob) = (server.register("alice-agent").await, server.register("bob-agent").await);
     let (mut to_alice, mut to_bob) = (server.live(&alice).await, server.live(&bob).await);
     let code = server.ask(&alice, &bob).await;
-    let mut asked = to_bob.hear().await;
+    let mut asked = to_bob.receive().await;
     let id = asked["connection_id"].clone();
     asked.as_object_mut().unwrap().remove("cursor");
     assert_eq!(
@@ -71,47 +71,47 @@ async fn every_kind_of_event_is_pushed(server: TestServer) {
         })
     );
     server.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
-    let mut approved = to_alice.hear().await;
+    let mut approved = to_alice.receive().await;
     approved.as_object_mut().unwrap().remove("cursor");
     let expected = json!({"type": "connection_approved", "connection_id": id, "connected_agent": "bob-agent"});
     assert_eq!(approved, expected);
 }
 
-async fn several_sockets_of_one_agent_all_hear(server: TestServer) {
+async fn all_sockets_of_an_agent_get_an_event(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut sockets = vec![server.live(&bob).await, server.live(&bob).await, server.live(&bob).await];
     server.send(&alice, &bob, "Plan", "one").await;
     for socket in &mut sockets {
-        assert_eq!(socket.hear().await["content"], "one");
+        assert_eq!(socket.receive().await["content"], "one");
     }
-    // One that goes takes nothing with it.
+    // Closing one does not affect the others.
     let mut gone = sockets.remove(0);
     soon(gone.0.close(None)).await.unwrap();
     while let Some(Ok(_)) = soon(gone.0.next()).await {}
     server.send(&alice, &bob, "Plan", "two").await;
     for socket in &mut sockets {
-        assert_eq!(socket.hear().await["content"], "two");
+        assert_eq!(socket.receive().await["content"], "two");
     }
 }
 
-async fn without_since_only_what_happens_from_now_on_is_heard(server: TestServer) {
+async fn without_since_a_socket_gets_only_new_events(server: TestServer) {
     let (alice, bob) = server.pair().await;
     server.send(&alice, &bob, "Plan", "before").await;
     let mut socket = server.live(&bob).await;
     server.send(&alice, &bob, "Plan", "after").await;
-    assert_eq!(socket.hear().await["content"], "after");
+    assert_eq!(socket.receive().await["content"], "after");
 }
 
-async fn what_is_sent_after_the_handshake_is_heard(server: TestServer) {
+async fn a_message_sent_after_the_handshake_is_pushed(server: TestServer) {
     let (alice, bob) = server.pair().await;
     for _ in 0..20 {
         let mut socket = server.socket(&format!("?api_key={}", bob.key)).await;
         let sent = server.send(&alice, &bob, "Plan", "hello").await;
-        assert_eq!(socket.hear().await["message_id"], sent["message_id"]);
+        assert_eq!(socket.receive().await["message_id"], sent["message_id"]);
     }
 }
 
-async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(server: TestServer) {
+async fn a_broken_socket_resumes_without_missing_or_repeating_events(server: TestServer) {
     const MESSAGES: usize = 300;
     let (alice, bob) = server.pair().await;
     let start = server.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
@@ -124,9 +124,9 @@ async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubl
         let (mut since, mut heard) = (start, Vec::new());
         while heard.len() < MESSAGES {
             let mut socket = server.since(&bob, since).await;
-            // Each socket hears a few and is dropped without a word.
+            // Each socket receives a few and is dropped without a close frame.
             for _ in 0..37.min(MESSAGES - heard.len()) {
-                let event = socket.hear().await;
+                let event = socket.receive().await;
                 assert_eq!(event["cursor"].as_u64().unwrap(), since + 1, "no gap and no repeat");
                 since += 1;
                 heard.push(event["content"].as_str().unwrap().parse::<usize>().unwrap());
@@ -139,22 +139,22 @@ async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubl
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
 }
 
-async fn what_a_client_says_is_answered_and_never_fatal(server: TestServer) {
+async fn client_messages_are_answered_and_never_fatal(server: TestServer) {
     let bob = server.register("bob-agent").await;
     let mut socket = server.live(&bob).await;
     for odd in ["", "ping", "[]", "{}", r#"{"type":"send"}"#, r#"{"type":"auth","api_key":"x"}"#] {
         soon(socket.0.send(Message::text(odd))).await.unwrap();
-        assert_eq!(socket.hear().await["type"], "error", "{odd}");
+        assert_eq!(socket.receive().await["type"], "error", "{odd}");
     }
     soon(socket.0.send(Message::binary(vec![0, 255]))).await.unwrap();
-    assert_eq!(socket.hear().await["type"], "error");
+    assert_eq!(socket.receive().await["type"], "error");
     soon(socket.0.send(Message::Ping(vec![1, 2].into()))).await.unwrap();
     assert!(matches!(soon(socket.0.next()).await.unwrap().unwrap(), Message::Pong(data) if *data == [1, 2]));
     soon(socket.0.send(Message::text("x".repeat(20 * 1024)))).await.unwrap();
     assert_eq!(socket.closed().await.0, 1009);
 }
 
-async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(server: TestServer) {
+async fn a_protocol_violation_is_closed_with_the_right_code(server: TestServer) {
     let bob = server.register("bob-agent").await;
     let wrong = [
         (Data::Text, vec![0xff, 0xfe], 1007),
@@ -170,7 +170,7 @@ async fn a_client_that_breaks_the_rules_is_told_by_the_right_code(server: TestSe
     }
 }
 
-async fn a_goodbye_in_the_middle_of_a_backlog_is_answered(server: TestServer) {
+async fn a_close_frame_in_the_middle_of_a_backlog_is_answered(server: TestServer) {
     let (alice, bob) = server.pair().await;
     for number in 0..100 {
         server.send(&alice, &bob, "Plan", &number.to_string()).await;
@@ -206,35 +206,35 @@ async fn a_silent_socket_is_pinged_and_then_closed() {
     for _ in 0..20 {
         assert!(matches!(soon(alive.0.next()).await.unwrap().unwrap(), Message::Ping(_)));
     }
-    alive.say(json!({"type": "ping"})).await;
-    assert_eq!(alive.hear().await["type"], "pong");
+    alive.send_json(json!({"type": "ping"})).await;
+    assert_eq!(alive.receive().await["type"], "pong");
 
-    // Not read, so not answered: by the time somebody looks, it is closed.
+    // Not read, so pings are not answered, and it is closed.
     let mut silent = server.live(&bob).await;
     tokio::select! {
-        () = server.shows("amb_ws_sockets 1") => {}
+        () = server.wait_for_metric("amb_ws_sockets 1") => {}
         () = async { while let Some(Ok(_)) = alive.0.next().await {} } => panic!("the one that answers is closed"),
     }
-    // Its end is all that is left to hear; the reason only if the pings before it could be answered.
-    if let (_, Some(close)) = silent.hear_out().await {
+    // Only its end is left to receive; the reason only if the pings before it could be answered.
+    if let (_, Some(close)) = silent.receive_until_close().await {
         assert_eq!(u16::from(close.code), 1011);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
+async fn a_slow_reader_is_closed_does_not_slow_others_and_resumes() {
     let config = Config { ws_slow_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
     let (alice, bob) = server.pair().await;
     let start = server.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
     let mut slow = server.live(&bob).await;
     let mut quick = server.live(&bob).await;
-    // More than the buffers of any system hold.
+    // More than socket buffers hold.
     let text = "😀".repeat(10_000);
     const MESSAGES: u64 = 400;
     for number in 1..=MESSAGES {
         server.send(&alice, &bob, "Plan", &text).await;
-        assert_eq!(quick.hear().await["cursor"], start + number);
+        assert_eq!(quick.receive().await["cursor"], start + number);
     }
     let request = server.http.get(format!("http://{}/metrics", server.metrics));
     soon(async {
@@ -250,12 +250,12 @@ async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
         }
     })
     .await;
-    let (heard, _) = slow.hear_out().await;
+    let (heard, _) = slow.receive_until_close().await;
     let last = heard.last().map_or(start, |event: &Value| event["cursor"].as_u64().unwrap());
     assert!(last < start + MESSAGES, "it was not cut off");
     let mut resumed = server.since(&bob, last).await;
     for number in last + 1..=start + MESSAGES {
-        assert_eq!(resumed.hear().await["cursor"], number);
+        assert_eq!(resumed.receive().await["cursor"], number);
     }
 }
 
@@ -292,14 +292,14 @@ async fn a_plain_request_is_told_to_upgrade(server: TestServer) {
 
 crate::on_every_store!(
     a_bad_key_is_closed_with_4001,
-    a_key_is_taken_from_a_header_and_from_a_first_message,
+    a_key_is_accepted_in_a_header_and_in_a_first_message,
     every_kind_of_event_is_pushed,
-    several_sockets_of_one_agent_all_hear,
-    without_since_only_what_happens_from_now_on_is_heard,
-    what_is_sent_after_the_handshake_is_heard,
-    a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled,
-    what_a_client_says_is_answered_and_never_fatal,
-    a_client_that_breaks_the_rules_is_told_by_the_right_code,
-    a_goodbye_in_the_middle_of_a_backlog_is_answered,
+    all_sockets_of_an_agent_get_an_event,
+    without_since_a_socket_gets_only_new_events,
+    a_message_sent_after_the_handshake_is_pushed,
+    a_broken_socket_resumes_without_missing_or_repeating_events,
+    client_messages_are_answered_and_never_fatal,
+    a_protocol_violation_is_closed_with_the_right_code,
+    a_close_frame_in_the_middle_of_a_backlog_is_answered,
     a_plain_request_is_told_to_upgrade,
 );

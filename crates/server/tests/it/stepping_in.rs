@@ -32,26 +32,26 @@ impl TestServer {
     }
 }
 
-/// Whether nothing was sent to a socket up to now: it answers a ping first.
+/// Whether nothing was sent to a socket so far: the next message is the reply to a ping.
 async fn is_silent(socket: &mut Socket) -> bool {
-    socket.say(json!({"type": "ping"})).await;
-    socket.hear().await == json!({"type": "pong"})
+    socket.send_json(json!({"type": "ping"})).await;
+    socket.receive().await == json!({"type": "pong"})
 }
 
-async fn a_paused_agent_is_left_alone(server: TestServer) {
+async fn a_paused_agent_gets_nothing(server: TestServer) {
     let Home { ann, coder, writer } = server.home().await;
     let mut live = server.live(&coder).await;
     let paused = server.act(&ann, "/household/members/coder/pause").await.expect(200);
     assert_eq!((&paused["name"], &paused["paused"]), (&json!("coder"), &json!(true)));
     server.act(&ann, "/household/members/coder/pause").await.expect(200);
-    let told = live.hear().await;
+    let told = live.receive().await;
     assert_eq!(
         (&told["type"], &told["act"], &told["agent"], &told["by"]),
         (&json!("stepped_in"), &json!("paused"), &json!("coder"), &json!("ann"))
     );
     let cursor = told["cursor"].as_u64().unwrap();
 
-    // Accepted, and said to wait; neither pushed, nor in a poll, nor claimed.
+    // Accepted as `paused`; neither pushed, nor in a poll, nor claimed.
     let sent = server.send(&writer, &coder, "Plan", "one").await;
     assert_eq!(sent["paused"], json!(true));
     server.send(&ann, &coder, "Plan", "two").await;
@@ -61,7 +61,7 @@ async fn a_paused_agent_is_left_alone(server: TestServer) {
     assert_eq!(server.get(&coder, "/events").await.expect(200)["cursor"], json!(cursor), "the log ends at the pause");
     let claimed = server.post(&coder, "/messages/claim", json!({})).await.expect(200);
     assert_eq!(claimed["messages"], json!([]));
-    // A socket that comes now hears nothing either, from whatever place it goes on.
+    // A new socket gets nothing either, from any cursor.
     let (mut late, mut since) = (server.live(&coder).await, server.since(&coder, cursor).await);
     assert!(is_silent(&mut since).await);
     server.send(&writer, &coder, "Plan", "three").await;
@@ -73,7 +73,7 @@ async fn a_paused_agent_is_left_alone(server: TestServer) {
     let household = server.get(&writer, "/household").await.expect(200);
     assert_eq!(household["members"][1]["paused_by"], "ann");
 
-    // All at once and in order, for whoever listens.
+    // After the resume everything arrives at once and in order.
     let poll =
         async { server.get(&coder, &format!("/events?since={cursor}&wait=30")).await.expect(200)["events"].clone() };
     let (poll, resumed) = tokio::join!(poll, server.act(&ann, "/household/members/coder/resume"));
@@ -81,25 +81,25 @@ async fn a_paused_agent_is_left_alone(server: TestServer) {
     assert_eq!(poll[0]["content"], "one", "{poll}");
     for socket in [&mut live, &mut late, &mut since] {
         for text in ["one", "two", "three"] {
-            assert_eq!(socket.hear().await["content"], text);
+            assert_eq!(socket.receive().await["content"], text);
         }
-        assert_eq!(socket.hear().await["act"], "resumed");
+        assert_eq!(socket.receive().await["act"], "resumed");
     }
     let sent = server.send(&writer, &coder, "Plan", "four").await;
     assert_eq!(sent["paused"], Value::Null);
     for socket in [&mut live, &mut late, &mut since] {
-        assert_eq!(socket.hear().await["content"], "four", "pushed again");
+        assert_eq!(socket.receive().await["content"], "four", "pushed again");
     }
 }
 
 #[tokio::test]
-async fn a_paused_agent_is_left_alone_on_sqlite() {
-    a_paused_agent_is_left_alone(TestServer::sqlite().await).await;
+async fn a_paused_agent_gets_nothing_on_sqlite() {
+    a_paused_agent_gets_nothing(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
-async fn a_paused_agent_is_left_alone_on_postgres() {
-    a_paused_agent_is_left_alone(TestServer::postgres().await).await;
+async fn a_paused_agent_gets_nothing_on_postgres() {
+    a_paused_agent_gets_nothing(TestServer::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,14 +109,14 @@ async fn an_agent_paused_at_one_replica_gets_nothing_at_the_other() {
     let Home { ann, coder, writer } = one.home().await;
     let mut live = other.live(&coder).await;
     one.act(&ann, "/household/members/coder/pause").await.expect(200);
-    // Sent at the replica at which it listens, before that replica was told.
+    // Sent at the replica of its socket, before that replica got the hint.
     other.send(&writer, &coder, "Plan", "waits").await;
-    assert_eq!(live.hear().await["act"], "paused");
+    assert_eq!(live.receive().await["act"], "paused");
     other.send(&writer, &coder, "Plan", "waits too").await;
     assert!(is_silent(&mut live).await);
     other.act(&ann, "/household/members/coder/resume").await.expect(200);
     for text in ["waits", "waits too"] {
-        assert_eq!(live.hear().await["content"], text);
+        assert_eq!(live.receive().await["content"], text);
     }
 }
 
@@ -160,7 +160,7 @@ async fn a_person_ends_cancels_and_reassigns(server: TestServer) {
     let ended = server.act(&ann, &end).await.expect(200);
     assert_eq!((&ended["session_id"], &ended["ended_by"]), (&json!(session), &json!("ann")));
     assert_eq!(server.act(&ann, &end).await.expect(200), ended);
-    let told = live.hear().await;
+    let told = live.receive().await;
     assert_eq!(
         (&told["act"], &told["session_id"], &told["by"]),
         (&json!("session_ended"), &json!(session), &json!("ann"))

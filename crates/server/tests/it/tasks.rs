@@ -17,7 +17,7 @@ async fn set(server: &TestServer, agent: &Agent, sent: &Value, state: &str) -> A
     server.post(agent, &path, json!({"state": state, "note": "so it is"})).await
 }
 
-async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(server: TestServer) {
+async fn a_task_goes_from_pending_to_completed_with_updates_to_its_owner(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut to_alice = server.live(&alice).await;
     let sent = give(&server, &alice, &bob, json!({"callback": {"channel": "feishu", "chat_id": "c1"}})).await;
@@ -27,7 +27,7 @@ async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(server:
     }
     let mut states = Vec::new();
     while states.last() != Some(&json!("completed")) {
-        let event = to_alice.hear().await;
+        let event = to_alice.receive().await;
         if event["kind"] == "task_update" {
             states.push(event["task"]["state"].clone());
         }
@@ -47,7 +47,7 @@ async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(server:
     assert_eq!(chain["tasks"][0]["id"], sent["task"]["id"]);
 }
 
-async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(server: TestServer) {
+async fn fifty_concurrent_accepts_with_a_quota_of_three_give_exactly_three(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let mut tasks = Vec::new();
     for _ in 0..50 {
@@ -62,14 +62,14 @@ async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(server: 
     assert_eq!(current["tasks"].as_array().unwrap().len(), 3);
 }
 
-async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(server: TestServer) {
+async fn an_overdue_task_is_an_event_for_both_sides(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let (mut to_alice, mut to_bob) = (server.live(&alice).await, server.live(&bob).await);
     let soon = amb_core::Timestamp::now().checked_add(std::time::Duration::from_millis(1_500)).unwrap();
     let sent = give(&server, &alice, &bob, json!({"deadline": soon.to_string()})).await;
     for socket in [&mut to_alice, &mut to_bob] {
         loop {
-            let event = socket.hear().await;
+            let event = socket.receive().await;
             if event["type"] == "task_overdue" {
                 assert_eq!(event["task"]["id"], sent["task"]["id"]);
                 break;
@@ -80,7 +80,7 @@ async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(server: TestSe
 }
 
 crate::on_every_store!(
-    a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it,
-    fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three,
-    a_task_that_runs_past_its_deadline_is_told_to_both_sides,
+    a_task_goes_from_pending_to_completed_with_updates_to_its_owner,
+    fifty_concurrent_accepts_with_a_quota_of_three_give_exactly_three,
+    an_overdue_task_is_an_event_for_both_sides,
 );

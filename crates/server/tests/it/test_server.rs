@@ -1,4 +1,4 @@
-//! A server on a free port, with shorthands for what tests do often.
+//! A server on a free port, with helpers for common requests.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ enum Database {
     Postgres {
         database: PostgresDatabase,
     },
-    /// Another server's, which must outlive this one.
-    Anothers,
+    /// That of another server, which must outlive this one.
+    Shared,
 }
 
 impl Deref for TestServer {
@@ -72,10 +72,10 @@ impl TestServer {
     /// Another office on the same database, with connections of its own, as another process would have.
     pub(crate) async fn replica(&self, config: Config) -> Self {
         let Database::Postgres { database } = &self.database else { panic!("only PostgreSQL can be shared") };
-        Self::open(amb_store::open(&database.url()).await.unwrap(), Database::Anothers, config).await
+        Self::open(amb_store::open(&database.url()).await.unwrap(), Database::Shared, config).await
     }
 
-    /// The same office, for another client of it; it must not outlive the first.
+    /// A handle to the same office, which must not outlive the first.
     pub(crate) fn same_office(&self) -> Self {
         Self {
             office: self.office.clone(),
@@ -83,18 +83,18 @@ impl TestServer {
             store: self.store.clone(),
             closing: None,
             serving: None,
-            database: Database::Anothers,
+            database: Database::Shared,
         }
     }
 
-    /// A connection to the database, which is PostgreSQL.
+    /// A connection to the PostgreSQL database.
     pub(crate) async fn connection(&self) -> amb_testing::PostgresClient {
         let Database::Postgres { database } = &self.database else { panic!("only PostgreSQL has connections") };
         database.connection().await
     }
 
-    /// Waits until the metrics of this server contain this.
-    pub(crate) async fn shows(&self, figure: &str) {
+    /// Waits until the metrics of this server contain this text.
+    pub(crate) async fn wait_for_metric(&self, figure: &str) {
         let look = async || {
             let text = self.http.get(format!("http://{}/metrics", self.metrics)).send().await.unwrap();
             text.text().await.unwrap().contains(figure)
@@ -114,16 +114,16 @@ impl TestServer {
         server
     }
 
-    /// Opens the doors over the same store; the port is a new one.
+    /// Starts the office over the same store, on a new port.
     pub(crate) async fn start(&mut self, config: Config) {
         self.start_on("127.0.0.1:0", config).await;
     }
 
-    /// The same on another address, where it is called by a loopback address.
+    /// Starts the office on an address that is reachable by loopback.
     pub(crate) async fn start_on(&mut self, address: &str, config: Config) {
         let office = TcpListener::bind(address).await.unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // A new client, without connections to an office that closed: on the same port, a request on one of those fails.
+        // A new client without pooled connections to an office that closed: on the same port, a request on one would fail.
         self.office = HttpOffice::at(format!("127.0.0.1:{}", office.local_addr().unwrap().port()));
         self.metrics = metrics.local_addr().unwrap().to_string();
         let (closing, closed) = oneshot::channel::<()>();
@@ -135,19 +135,19 @@ impl TestServer {
         }));
     }
 
-    /// Says that the office is to close, and waits until it has.
+    /// Shuts the office down.
     pub(crate) async fn close(&mut self) {
         drop(self.closing.take());
         soon(self.serving.take().unwrap()).await.unwrap();
     }
 
-    /// Says that the office is to close, and goes on.
+    /// Begins to shut the office down. The handle resolves when it has.
     pub(crate) fn begin_closing(&mut self) -> JoinHandle<()> {
         drop(self.closing.take());
         self.serving.take().unwrap()
     }
 
-    /// Two agents that may write to each other.
+    /// Two connected agents.
     pub(crate) async fn pair(&self) -> (Agent, Agent) {
         let (alice, bob) = (self.register("alice-agent").await, self.register("bob-agent").await);
         self.connect(&alice, &bob).await;
@@ -165,16 +165,16 @@ impl TestServer {
         Socket(socket)
     }
 
-    /// A socket of this agent's that hears what happens from now on.
+    /// A socket of this agent that gets new events.
     pub(crate) async fn live(&self, agent: &Agent) -> Socket {
         let mut socket = self.socket(&format!("?api_key={}", agent.key)).await;
-        // Answered from the socket's loop: after this it has its place and its cursor.
-        socket.say(json!({"type": "ping"})).await;
-        assert_eq!(socket.hear().await, json!({"type": "pong"}));
+        // The pong comes from the socket's loop: after it, the socket is subscribed and has its cursor.
+        socket.send_json(json!({"type": "ping"})).await;
+        assert_eq!(socket.receive().await, json!({"type": "pong"}));
         socket
     }
 
-    /// The same with receipts, which a socket hears when it names a cursor.
+    /// A socket that gets new events with receipts, because it has a cursor.
     pub(crate) async fn live_with_receipts(&self, agent: &Agent) -> Socket {
         let head = self.get(agent, "/events").await.expect(200)["cursor"].as_u64().unwrap();
         self.since(agent, head).await
@@ -188,16 +188,16 @@ impl TestServer {
 pub(crate) struct Socket(pub(crate) WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
-    pub(crate) async fn say(&mut self, what: Value) {
-        self.try_say(what).await.unwrap();
+    pub(crate) async fn send_json(&mut self, what: Value) {
+        self.try_send(what).await.unwrap();
     }
 
-    pub(crate) async fn try_say(&mut self, what: Value) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+    pub(crate) async fn try_send(&mut self, what: Value) -> Result<(), tokio_tungstenite::tungstenite::Error> {
         soon(self.0.send(Message::text(what.to_string()))).await
     }
 
-    /// The next text, as JSON.
-    pub(crate) async fn hear(&mut self) -> Value {
+    /// Receives the next text message, as JSON.
+    pub(crate) async fn receive(&mut self) -> Value {
         loop {
             match soon(self.0.next()).await.expect("the socket ended").unwrap() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
@@ -207,8 +207,8 @@ impl Socket {
         }
     }
 
-    /// The next text, or nothing where the socket ends first.
-    pub(crate) async fn hear_one(&mut self) -> Value {
+    /// Receives the next text message, or null if the socket is closed first.
+    pub(crate) async fn receive_one(&mut self) -> Value {
         loop {
             match soon(self.0.next()).await {
                 Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
@@ -218,14 +218,14 @@ impl Socket {
         }
     }
 
-    /// Whatever texts there were until the close, and the close.
-    pub(crate) async fn hear_out(&mut self) -> (Vec<Value>, Option<CloseFrame>) {
+    /// Receives all text messages until the close frame, and the close frame.
+    pub(crate) async fn receive_until_close(&mut self) -> (Vec<Value>, Option<CloseFrame>) {
         let mut texts = Vec::new();
         loop {
             match soon(self.0.next()).await {
                 Some(Ok(Message::Text(text))) => texts.push(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(frame))) => {
-                    // Let the library answer the close.
+                    // Lets the library answer the close frame.
                     let _ = soon(self.0.next()).await;
                     return (texts, frame);
                 }
@@ -235,9 +235,9 @@ impl Socket {
         }
     }
 
-    /// The close, which must come with nothing before it.
+    /// Receives the close frame, which must be the next message.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
-        let (texts, frame) = self.hear_out().await;
+        let (texts, frame) = self.receive_until_close().await;
         assert!(texts.is_empty(), "{texts:?}");
         let frame = frame.expect("a close with a reason");
         (frame.code.into(), frame.reason.to_string())

@@ -1,4 +1,4 @@
-//! TLS without a proxy in front. The certificate is for tests alone: it names localhost, and nobody trusts it.
+//! TLS without a proxy. The certificate is for tests only: for localhost, and not trusted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn an_office_with_a_certificate_speaks_tls() {
+async fn an_office_with_a_certificate_serves_tls() {
     let files = TlsFiles { certificate: file("certificate.pem"), key: file("key.pem") };
     let server = TestServer::sqlite_with(Config { tls: Some(files.clone()), ..Config::default() }).await;
     let mut roots = rustls::RootCertStore::empty();
@@ -33,7 +33,7 @@ async fn an_office_with_a_certificate_speaks_tls() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_there_is_named() {
+async fn a_missing_certificate_is_named_in_the_error() {
     let server = TestServer::sqlite().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tls = Some(TlsFiles { certificate: file("nowhere.pem"), key: file("key.pem") });

@@ -1,4 +1,4 @@
-//! How wake-ups stand, over HTTP and on the dashboard.
+//! The state of wake-ups, over HTTP and on the dashboard.
 
 use amb_core::Timestamp;
 use reqwest::Method;
@@ -18,7 +18,7 @@ impl TestServer {
     }
 }
 
-async fn what_a_client_reports_is_for_its_agent_and_its_person(server: TestServer) {
+async fn wake_reports_are_visible_to_the_agent_and_its_person(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let stranger = server.register("stranger").await;
@@ -40,7 +40,7 @@ async fn what_a_client_reports_is_for_its_agent_and_its_person(server: TestServe
         server.get(nobody, at).await.problem(403, "forbidden");
     }
     server.get(&home.person, "/household/members/stranger/wake").await.problem(404, "not_found");
-    // Words of a fixed set and plain names; no paths, no sentences, no numbers without end.
+    // Only known words and plain names; no paths, no sentences, no huge numbers.
     let with = |field: &str, value: Value| {
         let mut bad = report("ready", 0, 0, 0);
         bad[field] = value;
@@ -61,7 +61,7 @@ async fn what_a_client_reports_is_for_its_agent_and_its_person(server: TestServe
     }
 }
 
-async fn a_failed_wake_up_is_on_the_pages_of_its_person(server: TestServer) {
+async fn a_failed_wake_up_is_shown_to_the_person(server: TestServer) {
     let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let page = home.page(&server, "/dashboard/agents/coder").await;
@@ -83,11 +83,11 @@ async fn a_failed_wake_up_is_on_the_pages_of_its_person(server: TestServer) {
     assert!(page.len() < 50_000 && !page.contains("style="), "{page}");
     server.report(&coder, report("unheard", 2, 1, 1)).await.expect(204);
     assert!(home.page(&server, "/dashboard").await.contains(">unheard<"));
-    // Who has read its mail needs nobody.
+    // An agent that has read its mail needs no attention.
     let at = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
     server.get(&coder, &at).await.expect(200);
     assert!(!home.page(&server, "/dashboard").await.contains("is not woken"));
-    // The operator sees how many, not whose.
+    // The operator sees counts, not names.
     server.store.set_operator(&"kim".parse().unwrap(), true, Timestamp::now()).await.unwrap();
     let page = other.page(&server, "/dashboard/health").await;
     assert!(page.contains("Wake-ups") && !page.contains("coder"), "{page}");
@@ -99,6 +99,6 @@ async fn a_failed_wake_up_is_on_the_pages_of_its_person(server: TestServer) {
 }
 
 crate::on_every_store!(
-    what_a_client_reports_is_for_its_agent_and_its_person,
-    a_failed_wake_up_is_on_the_pages_of_its_person,
+    wake_reports_are_visible_to_the_agent_and_its_person,
+    a_failed_wake_up_is_shown_to_the_person,
 );

@@ -1,4 +1,4 @@
-//! Web pages: what a browser would send for a page that has no business with the office.
+//! Requests that a browser would send for a foreign web page.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::test_server::{TestServer, soon};
 
 #[tokio::test]
-async fn a_page_that_rebinds_its_name_registers_nobody() {
+async fn a_page_that_rebinds_its_dns_name_is_rejected() {
     let server = TestServer::sqlite().await;
     let register = |host: &str, origin: Option<&str>, name: &str| {
         let mut request =
@@ -32,7 +32,7 @@ async fn a_page_that_rebinds_its_name_registers_nobody() {
 }
 
 #[tokio::test]
-async fn a_listener_on_all_addresses_is_as_strict_where_it_is_reached_by_loopback() {
+async fn a_listener_on_all_addresses_is_strict_for_loopback_connections() {
     let mut server = TestServer::sqlite().await;
     server.close().await;
     server.start_on("0.0.0.0:0", Config::default()).await;
@@ -52,7 +52,7 @@ async fn a_host_can_be_allowed() {
 }
 
 #[tokio::test]
-async fn a_socket_of_a_foreign_page_is_refused() {
+async fn a_socket_of_a_foreign_web_origin_is_rejected() {
     use tokio_tungstenite::tungstenite::client::IntoClientRequest;
     let server = TestServer::sqlite().await;
     let bob = server.register("bob-agent").await;
@@ -72,7 +72,7 @@ async fn a_socket_of_a_foreign_page_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
+async fn only_an_empty_body_needs_no_content_type() {
     let server = TestServer::sqlite().await;
     let request = server.http.post(server.url("/agents/register")).body(r#"{"name":"page"}"#);
     server.request(request).await.problem(415, "unsupported_media_type");
@@ -86,7 +86,7 @@ async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
 }
 
 #[tokio::test]
-async fn connections_and_requests_under_way_from_one_address_are_limited() {
+async fn connections_and_requests_in_flight_from_one_address_are_limited() {
     let config = Config { connections_per_address: 3, requests_per_address: 1, rate_limits: None, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
     let bob = server.register("bob-agent").await;
@@ -100,10 +100,10 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
         waiting
     };
     let mut waiting = wait().await;
-    // The client's own connection is one more.
+    // The test client's own connection is one more.
     soon(async {
         while server.call(Method::GET, "/health/live", None, None).await.status != 429 {
-            // The question above may have been under way when the poll arrived: then the poll was refused.
+            // The request above may have been in flight when the poll arrived: then the poll was refused.
             if waiting.try_read(&mut [0]).is_ok() {
                 waiting = wait().await;
             }
@@ -139,7 +139,7 @@ async fn connections_and_requests_under_way_from_one_address_are_limited() {
 }
 
 #[tokio::test]
-async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_they_live() {
+async fn open_sockets_count_as_connections_of_their_address() {
     use tokio_tungstenite::tungstenite::Error;
     let config = Config { connections_per_address: 4, rate_limits: None, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
@@ -162,7 +162,7 @@ async fn sockets_count_among_the_connections_of_their_address_for_as_long_as_the
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
+async fn an_unread_response_counts_as_a_request_in_flight() {
     let config = Config { requests_per_address: 1, rate_limits: None, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
     let (alice, bob) = server.pair().await;
@@ -178,12 +178,12 @@ async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
     let mut unread = soon(async {
         loop {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            // So little that most of the answer stays with the server.
+            // So small that most of the response stays at the server.
             socket.set_recv_buffer_size(4 * 1024).unwrap();
             let mut stream = socket.connect(server.host.parse().unwrap()).await.unwrap();
             stream.write_all(ask.as_bytes()).await.unwrap();
             stream.read_exact(&mut head).await.unwrap();
-            // Else the request before was still under way.
+            // Else the previous request was still in flight.
             if head == *b"HTTP/1.1 200" {
                 return stream;
             }
@@ -203,7 +203,7 @@ async fn an_answer_that_is_not_read_counts_as_a_request_under_way() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_is_cut_off() {
+async fn a_client_that_never_reads_is_disconnected() {
     let config = Config { write_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
     let server = TestServer::sqlite_with(config).await;
     let (alice, bob) = server.pair().await;
@@ -212,7 +212,7 @@ async fn a_client_that_never_reads_is_cut_off() {
     }
     let mut stream = TcpStream::connect(&server.host).await.unwrap();
     let ask = format!("GET /export HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", server.host, bob.key);
-    // More answers than the buffers of both systems hold.
+    // More responses than the socket buffers hold.
     let cut = async {
         while stream.write_all(ask.as_bytes()).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -226,7 +226,7 @@ async fn a_head_has_at_most_32_kib() {
     let server = TestServer::sqlite().await;
     let ask = |size: usize| server.http.get(server.url("/health/live")).header("X-Long", "x".repeat(size)).send();
     assert_eq!(soon(ask(30 * 1024)).await.unwrap().status(), 200);
-    // Either the refusal is read, or the connection broke while the rest was written.
+    // Either the error is read, or the connection broke while the rest was written.
     if let Ok(answer) = soon(ask(64 * 1024)).await {
         assert_eq!(answer.status(), 431);
     }
