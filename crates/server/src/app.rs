@@ -1,6 +1,5 @@
 //! State shared by all requests and background jobs.
 
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, Once};
 
@@ -12,9 +11,9 @@ use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::concurrency::ConcurrencyLimit;
 use crate::config::Config;
-use crate::dashboard::{Loops, Ring, Watchers};
+use crate::connection::ConcurrencyLimit;
+use crate::dashboard::{Loops, Stats, Watchers};
 use crate::deliveries::DeliveryRecorder;
 use crate::heartbeats::Heartbeats;
 use crate::hub::Hub;
@@ -23,10 +22,10 @@ use crate::rate::Limiter;
 use crate::replicas::ReplicaHints;
 use crate::response_cache::ResponseCache;
 
-/// Hints that a follower of transcripts may fall behind before it reads instead.
+/// Capacity of the transcript hints; a follower that lags further reads its transcript.
 const TRANSCRIPT_HINTS: usize = 64;
 
-/// The running office. Cheap to clone.
+/// The state of a running office. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App(Arc<AppState>);
 
@@ -37,33 +36,32 @@ pub(crate) struct AppState {
     pub(crate) hub: Hub,
     pub(crate) limits: Limiter,
     /// Connections by address.
-    pub(crate) connections: ConcurrencyLimit<IpAddr>,
-    /// Requests under way by address.
-    pub(crate) requests: ConcurrencyLimit<IpAddr>,
+    pub(crate) connections: ConcurrencyLimit,
+    /// Requests in flight by address.
+    pub(crate) requests: ConcurrencyLimit,
     pub(crate) metrics: Metrics,
-    /// Kept responses.
     pub(crate) response_cache: ResponseCache,
     /// Heartbeats not yet written.
     pub(crate) heartbeats: Heartbeats,
     /// Other processes on the same database.
     pub(crate) replicas: ReplicaHints,
-    /// Entries that reached their readers, to be recorded as delivered.
+    /// Log entries that reached their readers, to be recorded as delivered.
     pub(crate) deliveries: DeliveryRecorder,
-    /// Transcripts that grew.
+    /// Hints: the keys of transcripts with new lines.
     pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
     /// Notified when there may be mail to index.
-    pub(crate) mail_came: Notify,
-    /// Pages that are open.
+    pub(crate) new_mail: Notify,
+    /// Open dashboard pages and household polls.
     pub(crate) watchers: Watchers,
-    /// Loops that were stopped.
+    /// Messages refused because of a loop.
     pub(crate) loops: Loops,
-    /// Figures of the last hour.
-    pub(crate) ring: Ring,
+    /// Statistics of the last hour, for the dashboard.
+    pub(crate) stats: Stats,
     /// Mounted directories.
     pub(crate) mounts: Vec<Mount>,
-    /// Cancelled when the office shuts down: long polls return, sockets are closed.
+    /// Cancelled at shutdown: long polls return, sockets are closed.
     pub(crate) closing: CancellationToken,
-    /// Everything that a shutdown waits for.
+    /// Tasks that a shutdown waits for.
     pub(crate) tasks: TaskTracker,
 }
 
@@ -77,14 +75,14 @@ impl Deref for App {
 
 impl App {
     /// # Errors
-    /// Where a directory that is to be mounted is none.
+    /// If a path to mount is not a directory.
     pub(crate) fn new(store: Arc<dyn Store>, config: Config) -> Result<Self, OfficeError> {
         let mounts = config.mounts.iter().map(|directory| Mount::new(directory)).collect::<Result<_, _>>()?;
         store.set_quotas(config.quotas);
         Ok(Self(Arc::new(AppState {
+            limits: Limiter::new(Arc::clone(&store), config.rate_limits),
             store,
             hub: Hub::default(),
-            limits: Limiter::new(config.rate_limits),
             connections: ConcurrencyLimit::new(config.connections_per_address),
             requests: ConcurrencyLimit::new(config.requests_per_address),
             metrics: Metrics::new(),
@@ -93,10 +91,10 @@ impl App {
             replicas: ReplicaHints::default(),
             deliveries: DeliveryRecorder::default(),
             transcripts: broadcast::Sender::new(TRANSCRIPT_HINTS),
-            mail_came: Notify::new(),
+            new_mail: Notify::new(),
             watchers: Watchers::default(),
             loops: Loops::default(),
-            ring: Ring::default(),
+            stats: Stats::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             mounts,
@@ -104,53 +102,47 @@ impl App {
         })))
     }
 
-    /// Hints at what a verb wrote, to sockets here and on other replicas, and returns the verb's answer. Called after
-    /// the commit, never before.
+    /// Publishes the log entries that a verb wrote, and returns the verb's result. Called after the commit, never before.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
-        self.hint(&written.entries);
+        self.publish_entries(&written.entries);
         written.answer
     }
 
-    /// Hints at new log entries.
-    pub(crate) fn hint(&self, entries: &[LogEntry]) {
+    /// Offers new log entries to subscribers here, and sends hints to everything else that reads logs.
+    pub(crate) fn publish_entries(&self, entries: &[LogEntry]) {
         if entries.is_empty() {
             return;
         }
         self.hub.publish(entries);
         self.watchers.hint(entries);
         self.replicas.hint(entries);
-        self.mail_came.notify_one();
+        self.new_mail.notify_one();
         for mount in &self.mounts {
             entries.iter().for_each(|one| mount.hint(one.agent));
         }
     }
 
-    /// The cursor from which a listener continues that names this one.
-    pub(crate) async fn resume(&self, agent: &Agent, named: u64) -> Result<u64, OfficeError> {
-        static SAID: Once = Once::new();
-        let cursor = self.store.resume(agent.key, named).await?;
-        if cursor != named {
-            SAID.call_once(|| {
+    /// Handles a hint of another replica: the agent's log now has entries up to this number.
+    pub(crate) fn log_grew(&self, agent: AgentKey, up_to: u64) {
+        self.hub.hint(agent, up_to);
+        self.watchers.hint_agent(agent);
+        self.mounts.iter().for_each(|mount| mount.hint(agent));
+    }
+
+    /// Returns the cursor from which a subscriber continues that asked for `since`: the same, or an earlier one if `since`
+    /// is beyond the end of the log.
+    pub(crate) async fn resume(&self, agent: &Agent, since: u64) -> Result<u64, OfficeError> {
+        static WARNED: Once = Once::new();
+        let cursor = self.store.resume(agent.key, since).await?;
+        if cursor != since {
+            WARNED.call_once(|| {
                 tracing::warn!(
-                    agent = %agent.name, named, cursor,
-                    "a client remembers a cursor beyond the end of its log, as after a restore of an older database: see \
-                     `amb admin advance-cursors`; it goes on from what was not delivered yet"
+                    agent = %agent.name, since, cursor,
+                    "a client has a cursor beyond the end of its log, as after a restore of an older database: see \
+                     `amb admin advance-cursors`; it continues with the first entry not yet delivered"
                 );
             });
         }
         Ok(cursor)
-    }
-
-    /// Another replica wrote to this agent's log, which has entries up to this number now.
-    pub(crate) fn grew(&self, agent: AgentKey, up_to: u64) {
-        self.hub.hint(agent, up_to);
-        self.watchers.grew(agent);
-        self.mounts.iter().for_each(|mount| mount.hint(agent));
-    }
-
-    /// Hints that a transcript grew.
-    pub(crate) fn hint_transcript(&self, key: &TranscriptKey) {
-        // An error means that nobody follows.
-        let _ = self.transcripts.send(key.clone());
     }
 }

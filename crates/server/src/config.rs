@@ -9,87 +9,87 @@ use amb_live::NatsOptions;
 
 use crate::rate::RateLimits;
 
-/// Everything about an office that can be set, except where it listens and what it remembers.
+/// Everything about an office that can be set, except its listeners and its store.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Withhold verification codes from the target's inbox and events, so that they must travel by a human channel.
+    /// Withholds verification codes from the target's inbox and events, so that people must pass them on.
     pub private_codes: bool,
-    /// How long a verification code can be used.
+    /// How long a verification code is valid.
     pub code_ttl: Duration,
-    /// Most requests for connections that one agent may have waiting.
+    /// Maximum number of pending connection requests of one agent.
     pub max_pending: u32,
-    /// How often a silent WebSocket is pinged.
+    /// How often an idle WebSocket is pinged.
     pub ws_ping_interval: Duration,
-    /// How long a WebSocket may stay without an answer to a ping.
+    /// How long a WebSocket may leave a ping unanswered.
     pub ws_ping_timeout: Duration,
-    /// How long a WebSocket that gave no key may take to send one.
+    /// How long a WebSocket that connected without a key may take to send one.
     pub ws_auth_timeout: Duration,
-    /// How long a WebSocket may refuse to take what is sent to it before it is cut off.
+    /// How long one write to a WebSocket may take before it is closed as too slow.
     pub ws_slow_timeout: Duration,
-    /// Most WebSockets of one agent.
+    /// Maximum number of subscribers (WebSockets, long polls, pages) of one agent.
     pub ws_per_agent: usize,
     /// Rate limits; `None` for no limits.
     pub rate_limits: Option<RateLimits>,
-    /// Largest body of a request, in bytes.
+    /// Maximum size of a request's body, in bytes.
     pub body_limit: usize,
-    /// Longest time a `GET /events` waits, whatever it asks for (60 s at most).
+    /// Maximum wait of a long poll, whatever it asks for (at most 60 s).
     pub max_wait: Duration,
-    /// Host names by which the office is called, besides those of loopback. Where a connection comes to a loopback address no
-    /// other passes; elsewhere every name does unless some are given, and every IP address.
+    /// Allowed values of `Host`, besides the names of loopback. Connections to a loopback address allow no others; other
+    /// connections allow every IP address, and every name if this is empty.
     pub allowed_hosts: Vec<String>,
-    /// Web origins that browsers may call from, besides the office's own; none by default, `*` is all.
+    /// Web origins that browsers may call from, besides the office's own; none by default, `*` for all.
     pub cors_origins: Vec<String>,
-    /// Believe `X-Forwarded-For` (its last entry): set only behind a proxy that writes it.
+    /// Trusts the last entry of `X-Forwarded-For`: only for an office behind a proxy that writes it.
     pub trust_forwarded_for: bool,
-    /// How long entries of the logs are kept; `None` keeps them for ever.
+    /// How long log entries are kept; `None` for ever.
     pub event_retention: Option<Duration>,
-    /// How long mail is kept after all its recipients read it; `None` keeps it for ever.
+    /// How long mail is kept after all its recipients read it; `None` for ever.
     pub read_mail_retention: Option<Duration>,
     /// How much mail an agent, and all agents together, may have stored.
     pub quotas: Quotas,
-    /// How long the old key works after a rotation.
+    /// How long the old key stays valid after a rotation.
     pub key_grace: Duration,
-    /// How long a shutdown waits for requests under way.
+    /// How long a shutdown waits for requests in flight.
     pub shutdown_grace: Duration,
     /// How long a client may take to send the head of a request, and then its body.
     pub header_timeout: Duration,
-    /// How long a client may leave an answer unread, or read it too slowly, before its connection is closed.
+    /// How long a client may leave a response unread, or read it too slowly, before its connection is closed.
     pub write_timeout: Duration,
-    /// Most connections from one address, WebSockets included; not counted behind a proxy whose `X-Forwarded-For` is believed.
+    /// Maximum number of connections from one address, including WebSockets. Not enforced with `trust_forwarded_for`.
     pub connections_per_address: usize,
-    /// Most requests under way from one address, long polls and unread answers included.
+    /// Maximum number of requests in flight from one address, including long polls and unread responses.
     pub requests_per_address: usize,
     /// Who may register.
     pub registration: Registration,
-    /// Directories whose agents are reached from here, and the other way round.
+    /// Directories to mount: their agents and those of the office reach each other.
     pub mounts: Vec<PathBuf>,
     /// `*` in the `allow_from` of a mounted agent means every agent of the office, not only those of its directory.
     pub mount_open: bool,
     /// NATS for hints between replicas; without it they go through the database.
     pub nats: Option<NatsOptions>,
-    /// How often subscribers are checked: the longest delay after a lost hint or after the end of a key.
+    /// How often subscribers are checked: the maximum delay after a lost hint or the end of a key.
     pub look_interval: Duration,
     /// Operators can read all mail on the dashboard. Registration, profiles and every page say so.
     pub operators_read_mail: bool,
-    /// The person of the first household sees the office's health, as an operator does: for an office whose machine is theirs.
+    /// The person of the first household sees the office's health, as an operator does: for an office on their own machine.
     pub owner_is_operator: bool,
-    /// Certificate and key, for those without a proxy.
+    /// Certificate and key, for an office without a proxy.
     pub tls: Option<TlsFiles>,
 }
 
 /// Who may register.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Registration {
-    /// Anybody who reaches the office.
+    /// Anybody who can reach the office.
     Open,
-    /// Agents that show this token.
+    /// Clients that send this token.
     Token(String),
-    /// Nobody: agents come by a mount, or while registration is open.
+    /// Nobody: agents were registered before, or come by a mount.
     Closed,
 }
 
 impl fmt::Debug for Registration {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "Open",
@@ -99,10 +99,10 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Where the certificate chain and its key are, both in PEM.
+/// Paths of the certificate chain and its key, both in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate chain, the server's own first.
+    /// The certificate chain, the server's own certificate first.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,

@@ -1,9 +1,9 @@
-//! Pages for people: see the agents of a household work, and step in.
+//! Pages for people: watch the agents of a household work, and step in.
 //!
-//! One file a page, over the store's verbs as the API has them, and one template each, checked when the program is built.
-//! Pages are whole without a script; with the one script there is, their live parts follow the office (`stream`, `watch`).
-//! A visitor signs in with a link that works once (`session`). What a sender wrote is shown as text, or by `markdown`, which
-//! keeps formatting and nothing else; answers carry a policy under which no page runs or loads anything but our own files.
+//! One file and one template for each page, over the same verbs of the store as the API. Pages work without JavaScript;
+//! with it, their live parts are updated (`stream`, `watch`). A visitor signs in with a link that works once (`session`).
+//! Text of senders is shown escaped, or by `markdown`, which keeps formatting and nothing else; the content security policy
+//! allows only our own files.
 
 mod agents;
 mod assets;
@@ -20,8 +20,8 @@ mod markdown;
 mod network;
 mod overview;
 mod picture;
-mod ring;
 mod session;
+mod stats;
 mod stepping_in;
 mod stream;
 mod tasks;
@@ -30,12 +30,13 @@ mod watch;
 mod write;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 
 pub(crate) use self::loops::{Loops, Stopped};
-pub(crate) use self::ring::{Ring, sample};
-pub(crate) use self::session::{LINK_TIME, origin};
+pub(crate) use self::session::{LINK_TTL, origin};
+pub(crate) use self::stats::{Stats, sample};
 pub(crate) use self::watch::Watchers;
 use crate::app::App;
 
@@ -43,9 +44,10 @@ use crate::app::App;
 pub(crate) fn router(app: &App) -> Router {
     Router::new()
         .route("/dashboard", get(overview::overview))
-        .route("/dashboard/", get(async || -> Response { frame::onward("/dashboard") }))
+        .route("/dashboard/", get(async || -> Response { frame::redirect("/dashboard") }))
         .route("/dashboard/assets/{name}", get(assets::asset))
-        .route("/dashboard/sign-in", get(session::sign_in).head(session::no_sign_in))
+        // Link previews send `HEAD`, which must not use the link up.
+        .route("/dashboard/sign-in", get(session::sign_in).head(async || StatusCode::METHOD_NOT_ALLOWED))
         .route("/dashboard/sign-out", post(session::sign_out))
         .route("/dashboard/events", get(stream::events))
         .route("/dashboard/write", get(write::form).post(write::send))

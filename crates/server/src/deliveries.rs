@@ -1,11 +1,11 @@
-//! Which entries reached their readers' processes. Collected here, written by a background job.
+//! Records which log entries were delivered: collected here, written by a background job.
 //!
-//! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, or a long poll
-//! has a successor. The successor of a poll is a request of the same agent whose `since` is the cursor that the poll's
-//! answer ended with: a client that names it has read that answer. Where it also says from which cursor that answer began, nothing
-//! needs to be remembered here, so it may come to another replica. One that names a later cursor has it from elsewhere, such as
-//! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
-//! known which of them its successor has read; then only what is in the shortest of them counts.
+//! An entry counts as delivered when a WebSocket has answered the ping that followed it, or a long poll has a successor: a
+//! request of the same agent whose `since` is the cursor that the poll's response ended with, so that the client must have
+//! read the response. If the successor also says where that response began (`previous`), nothing needs to be remembered
+//! here, and it may arrive at another replica. A request with a later cursor has it from elsewhere, such as another process
+//! with the same key, and acknowledges nothing. If several responses ended with the same cursor, it is not known which of
+//! them was read; then only the entries of the shortest count.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,37 +13,38 @@ use amb_store::{Agent, AgentKey};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Agents whose polls' answers are remembered. Beyond this many all are forgotten, and their mail counts as delivered when
-/// it is read.
+/// Agents whose poll responses are remembered. Beyond it all are dropped, and their mail counts as delivered when it is
+/// read.
 const MAX_AGENTS: usize = 10_000;
-/// Answers remembered for one agent, the newest.
-const MAX_OFFERED: usize = 64;
-/// Most ranges that wait to be written. Beyond it, mail counts as delivered when it is read.
-const MAX_WAITING: usize = 100_000;
-/// The longest stretch that a poll may say it has read: far more than a page, in which old entries may be missing, and so
-/// little that nobody has the database look through a whole log with each poll.
-const MAX_NAMED: u64 = 10_000;
-/// Attempts to write a range that the database refuses.
-const TRIES: u32 = 5;
+/// Poll responses remembered for one agent, the newest.
+const MAX_RESPONSES: usize = 64;
+/// Ranges that may wait to be written. Beyond it, mail counts as delivered when it is read.
+const MAX_PENDING: usize = 100_000;
+/// The longest range that a poll may acknowledge by `previous`: far more than a page, in which old entries may be missing,
+/// and little enough that a poll cannot make the database scan a whole log.
+const MAX_ACKNOWLEDGED: u64 = 10_000;
+/// Attempts to write a range that the database rejects.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct DeliveryRecorder {
-    arrived: Mutex<Arrived>,
-    /// Answers of polls, in the order in which they were given.
-    offered: Mutex<HashMap<AgentKey, VecDeque<LogRange>>>,
+    pending: Mutex<Pending>,
+    /// Responses to polls, oldest first.
+    responses: Mutex<HashMap<AgentKey, VecDeque<LogRange>>>,
     wake: Notify,
 }
 
-/// What waits to be written.
+/// Ranges to be written.
 #[derive(Default)]
-struct Arrived {
-    fresh: HashMap<AgentKey, (Agent, Vec<LogRange>)>,
+struct Pending {
+    new: HashMap<AgentKey, (Agent, Vec<LogRange>)>,
     failed: Vec<DeliveredRange>,
-    waiting: usize,
+    /// Number of ranges in `new` and `failed`.
+    count: usize,
 }
 
-/// A range of a log: after the first number, up to the second.
+/// A range of a log: from the entry after `after` to `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LogRange {
     after: u64,
@@ -56,32 +57,32 @@ impl LogRange {
     }
 }
 
-/// Entries that reached an agent's process.
+/// Entries delivered to an agent.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveredRange {
     pub(crate) agent: Agent,
     pub(crate) after: u64,
     pub(crate) up_to: u64,
-    tries: u32,
+    attempts: u32,
 }
 
 impl DeliveryRecorder {
-    /// Records that these entries arrived.
-    pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
-        let stretch = LogRange { after, up_to };
-        if stretch.is_empty() {
+    /// Queues a range to be written.
+    pub(crate) fn delivered(&self, agent: &Agent, after: u64, up_to: u64) {
+        let range = LogRange { after, up_to };
+        if range.is_empty() {
             return;
         }
         {
-            let mut arrived = self.arrived.lock();
-            let Arrived { fresh, waiting, .. } = &mut *arrived;
-            let (_, stretches) = fresh.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
-            match stretches.last_mut() {
+            let mut pending = self.pending.lock();
+            let Pending { new, count, .. } = &mut *pending;
+            let (_, ranges) = new.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
+            match ranges.last_mut() {
                 // The usual case: the next range of the same socket.
                 Some(last) if last.up_to == after => last.up_to = up_to,
-                _ if *waiting < MAX_WAITING => {
-                    *waiting += 1;
-                    stretches.push(stretch);
+                _ if *count < MAX_PENDING => {
+                    *count += 1;
+                    ranges.push(range);
                 }
                 _ => tracing::warn!(agent = %agent.name, "receipt queue full; some deliveries are not recorded"),
             }
@@ -89,97 +90,92 @@ impl DeliveryRecorder {
         self.wake.notify_one();
     }
 
-    /// A long poll is answered with these entries, or with none.
-    pub(crate) fn offer(&self, agent: AgentKey, after: u64, up_to: u64) {
-        let mut offered = self.offered.lock();
-        if offered.len() >= MAX_AGENTS && !offered.contains_key(&agent) {
-            offered.clear();
+    /// Remembers the response to a long poll.
+    pub(crate) fn poll_answered(&self, agent: AgentKey, after: u64, up_to: u64) {
+        let mut all = self.responses.lock();
+        if all.len() >= MAX_AGENTS && !all.contains_key(&agent) {
+            all.clear();
         }
-        let answers = offered.entry(agent).or_default();
-        if answers.len() >= MAX_OFFERED {
-            answers.pop_front();
+        let responses = all.entry(agent).or_default();
+        if responses.len() >= MAX_RESPONSES {
+            responses.pop_front();
         }
-        answers.push_back(LogRange { after, up_to });
+        responses.push_back(LogRange { after, up_to });
     }
 
-    /// A long poll comes with this cursor: the answer that ended with it has arrived.
-    pub(crate) fn came_back(&self, agent: &Agent, since: u64) {
-        if let Some(LogRange { after, up_to }) = self.take_answer(agent.key, since) {
-            self.arrived(agent, after, up_to);
-        }
-    }
-
-    /// A long poll comes with this cursor and says that the answer to a poll from `after` has brought it here.
-    pub(crate) fn came_back_from(&self, agent: &Agent, after: u64, since: u64) {
-        self.forget_answer(agent.key, LogRange { after, up_to: since });
-        if since.saturating_sub(after) <= MAX_NAMED {
-            self.arrived(agent, after, since);
-        }
-    }
-
-    /// Forgets a response whose successor came.
-    fn forget_answer(&self, agent: AgentKey, answer: LogRange) {
-        let mut offered = self.offered.lock();
-        let Some(answers) = offered.get_mut(&agent) else { return };
-        if let Some(place) = answers.iter().rposition(|offered| *offered == answer) {
-            answers.remove(place);
-        }
-        if answers.is_empty() {
-            offered.remove(&agent);
-        }
-    }
-
-    /// Takes the answer whose successor names this cursor.
-    fn take_answer(&self, agent: AgentKey, since: u64) -> Option<LogRange> {
-        let mut offered = self.offered.lock();
-        let answers = offered.get_mut(&agent)?;
-        let ends_here = |(_, answer): &(usize, &LogRange)| answer.up_to == since;
-        let (newest, last) = answers.iter().enumerate().rfind(ends_here)?;
-        let place = match last.is_empty() {
-            // The poll was answered with nothing, so the next one names the same cursor.
-            true => newest,
-            false => {
-                let full = answers.iter().enumerate().filter(ends_here).filter(|(_, answer)| !answer.is_empty());
-                full.max_by_key(|(_, answer)| answer.after).map_or(newest, |(place, _)| place)
+    /// Handles the `since` of a long poll: the response that ended with it was delivered. `previous` is the `since` of the
+    /// poll that was answered so, if the client sent it.
+    pub(crate) fn poll_continued(&self, agent: &Agent, previous: Option<u64>, since: u64) {
+        let Some(after) = previous else {
+            if let Some(LogRange { after, up_to }) = self.take_response(agent.key, |all| find_response(all, since)) {
+                self.delivered(agent, after, up_to);
             }
+            return;
         };
-        let answer = answers.remove(place);
-        if answers.is_empty() {
-            offered.remove(&agent);
+        let acknowledged = LogRange { after, up_to: since };
+        self.take_response(agent.key, |all| all.iter().rposition(|response| *response == acknowledged));
+        if since.saturating_sub(after) <= MAX_ACKNOWLEDGED {
+            self.delivered(agent, after, since);
         }
-        answer
     }
 
-    /// Waits until something arrived.
-    pub(crate) async fn waiting(&self) {
+    fn take_response(
+        &self,
+        agent: AgentKey,
+        find: impl FnOnce(&VecDeque<LogRange>) -> Option<usize>,
+    ) -> Option<LogRange> {
+        let mut all = self.responses.lock();
+        let responses = all.get_mut(&agent)?;
+        let found = find(responses).and_then(|index| responses.remove(index));
+        if responses.is_empty() {
+            all.remove(&agent);
+        }
+        found
+    }
+
+    /// Waits until there are ranges to write.
+    pub(crate) async fn notified(&self) {
         self.wake.notified().await;
     }
 
-    /// All that arrived since the last call.
+    /// Takes all ranges to write.
     pub(crate) fn take(&self) -> Vec<DeliveredRange> {
-        let Arrived { fresh, failed, .. } = std::mem::take(&mut *self.arrived.lock());
+        let Pending { new, failed, .. } = std::mem::take(&mut *self.pending.lock());
         let mut all = failed;
-        for (agent, stretches) in fresh.into_values() {
-            let delivery = |LogRange { after, up_to }| DeliveredRange { agent: agent.clone(), after, up_to, tries: 0 };
-            all.extend(stretches.into_iter().map(delivery));
+        for (agent, ranges) in new.into_values() {
+            let range = |LogRange { after, up_to }| DeliveredRange { agent: agent.clone(), after, up_to, attempts: 0 };
+            all.extend(ranges.into_iter().map(range));
         }
         all
     }
 
-    /// Writing this failed: it is tried again. Where the database answered and refused it (`refused`), only some times.
-    pub(crate) fn again(&self, mut stretch: DeliveredRange, refused: bool) {
-        stretch.tries += u32::from(refused);
-        let mut arrived = self.arrived.lock();
-        if stretch.tries >= TRIES || arrived.waiting >= MAX_WAITING {
-            let (after, up_to) = (stretch.after, stretch.up_to);
-            tracing::error!(agent = %stretch.agent.name, after, up_to, "writing receipts failed after several retries; given up");
+    /// Queues a range again whose write failed. A range that the database rejects (`rejected`) is dropped after
+    /// [`MAX_ATTEMPTS`]; while the database is unavailable, attempts do not count.
+    pub(crate) fn retry(&self, mut range: DeliveredRange, rejected: bool) {
+        range.attempts += u32::from(rejected);
+        let mut pending = self.pending.lock();
+        if range.attempts >= MAX_ATTEMPTS || pending.count >= MAX_PENDING {
+            let (after, up_to) = (range.after, range.up_to);
+            tracing::error!(agent = %range.agent.name, after, up_to, "writing receipts failed after several retries; given up");
             return;
         }
-        arrived.waiting += 1;
-        arrived.failed.push(stretch);
-        drop(arrived);
+        pending.count += 1;
+        pending.failed.push(range);
+        drop(pending);
         self.wake.notify_one();
     }
+}
+
+/// Returns the index of the response that a poll with this `since` acknowledges.
+fn find_response(responses: &VecDeque<LogRange>, since: u64) -> Option<usize> {
+    let ends_here = |(_, response): &(usize, &LogRange)| response.up_to == since;
+    let (newest, last) = responses.iter().enumerate().rfind(ends_here)?;
+    if last.is_empty() {
+        // The poll got an empty response, so its successor has the same cursor.
+        return Some(newest);
+    }
+    let full = responses.iter().enumerate().filter(ends_here).filter(|(_, response)| !response.is_empty());
+    full.max_by_key(|(_, response)| response.after).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -190,63 +186,73 @@ mod tests {
         "7".parse().unwrap()
     }
 
-    fn answer(after: u64, up_to: u64) -> Option<LogRange> {
+    fn agent() -> Agent {
+        Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), person: false, once: None }
+    }
+
+    fn range(after: u64, up_to: u64) -> Option<LogRange> {
         Some(LogRange { after, up_to })
     }
 
-    #[test]
-    fn an_answer_counts_when_its_own_successor_comes() {
-        let deliveries = DeliveryRecorder::default();
-        deliveries.offer(key(), 0, 5);
-        assert_eq!(deliveries.take_answer(key(), 9), None, "a later cursor is from elsewhere");
-        assert_eq!(deliveries.take_answer(key(), 3), None);
-        assert_eq!(deliveries.take_answer(key(), 5), answer(0, 5));
-        assert_eq!(deliveries.take_answer(key(), 5), None, "once");
+    fn take(deliveries: &DeliveryRecorder, since: u64) -> Option<LogRange> {
+        deliveries.take_response(key(), |all| find_response(all, since))
     }
 
     #[test]
-    fn of_two_polls_from_different_cursors_each_is_answered_for_by_its_own() {
+    fn a_response_is_acknowledged_once_by_its_own_successor() {
         let deliveries = DeliveryRecorder::default();
-        // One that was never read, and one from elsewhere that ended at the same place.
-        deliveries.offer(key(), 50, 100);
-        deliveries.offer(key(), 0, 100);
-        assert_eq!(deliveries.take_answer(key(), 100), answer(50, 100), "what both hold");
-        // A listener that waits at the end is not the successor of the other.
-        deliveries.offer(key(), 100, 100);
-        assert_eq!(deliveries.take_answer(key(), 100), answer(100, 100));
-        assert_eq!(deliveries.take_answer(key(), 100), answer(0, 100));
+        deliveries.poll_answered(key(), 0, 5);
+        assert_eq!(take(&deliveries, 9), None, "a later cursor is from elsewhere");
+        assert_eq!(take(&deliveries, 3), None);
+        assert_eq!(take(&deliveries, 5), range(0, 5));
+        assert_eq!(take(&deliveries, 5), None, "once");
     }
 
     #[test]
-    fn a_stretch_is_written_as_one_however_far_its_numbers_are_apart() {
+    fn of_two_responses_with_one_end_the_shorter_is_acknowledged_first() {
         let deliveries = DeliveryRecorder::default();
-        let agent =
-            Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), person: false, once: None };
-        // As after the numbers of all logs were put forward.
-        deliveries.arrived(&agent, 4, 5_000_004);
-        deliveries.arrived(&agent, 5_000_004, 5_000_005);
+        deliveries.poll_answered(key(), 50, 100);
+        deliveries.poll_answered(key(), 0, 100);
+        assert_eq!(take(&deliveries, 100), range(50, 100), "the entries that both have");
+        // A poll that waits at the end is not the successor of the other.
+        deliveries.poll_answered(key(), 100, 100);
+        assert_eq!(take(&deliveries, 100), range(100, 100));
+        assert_eq!(take(&deliveries, 100), range(0, 100));
+    }
+
+    #[test]
+    fn adjacent_ranges_are_written_as_one_even_with_a_gap_in_the_numbers() {
+        let deliveries = DeliveryRecorder::default();
+        let agent = agent();
+        // As after `amb admin advance-cursors`.
+        deliveries.delivered(&agent, 4, 5_000_004);
+        deliveries.delivered(&agent, 5_000_004, 5_000_005);
         let taken = deliveries.take();
-        assert_eq!(taken.iter().map(|stretch| (stretch.after, stretch.up_to)).collect::<Vec<_>>(), [(4, 5_000_005)]);
+        assert_eq!(taken.iter().map(|range| (range.after, range.up_to)).collect::<Vec<_>>(), [(4, 5_000_005)]);
     }
 
     #[test]
-    fn an_answer_that_its_reader_names_whole_is_taken_once_wherever_it_was_given() {
+    fn a_poll_that_names_the_previous_cursor_acknowledges_just_that_response() {
         let deliveries = DeliveryRecorder::default();
-        deliveries.offer(key(), 0, 5);
-        deliveries.offer(key(), 3, 5);
-        deliveries.forget_answer(key(), LogRange { after: 0, up_to: 5 });
-        assert_eq!(deliveries.take_answer(key(), 5), answer(3, 5));
-        deliveries.forget_answer(key(), LogRange { after: 7, up_to: 9 });
-        assert_eq!(deliveries.take_answer(key(), 9), None);
+        let agent = agent();
+        deliveries.poll_answered(key(), 0, 5);
+        deliveries.poll_answered(key(), 3, 5);
+        deliveries.poll_continued(&agent, Some(0), 5);
+        assert_eq!(take(&deliveries, 5), range(3, 5));
+        deliveries.poll_continued(&agent, Some(7), 9);
+        assert_eq!(take(&deliveries, 9), None);
+        let taken = deliveries.take();
+        let taken: Vec<_> = taken.iter().map(|range| (range.after, range.up_to)).collect();
+        assert_eq!(taken, [(0, 5), (7, 9)], "also a response of another replica");
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_responses_is_bounded() {
         let deliveries = DeliveryRecorder::default();
-        for number in 0..=MAX_OFFERED as u64 {
-            deliveries.offer(key(), number, number + 1);
+        for number in 0..=MAX_RESPONSES as u64 {
+            deliveries.poll_answered(key(), number, number + 1);
         }
-        assert_eq!(deliveries.take_answer(key(), 1), None, "the oldest is forgotten");
-        assert_eq!(deliveries.take_answer(key(), 2), answer(1, 2));
+        assert_eq!(take(&deliveries, 1), None, "the oldest is dropped");
+        assert_eq!(take(&deliveries, 2), range(1, 2));
     }
 }

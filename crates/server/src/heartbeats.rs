@@ -1,5 +1,5 @@
-//! Heartbeats: collected from requests and sockets, written together every few seconds, so that their cost does not
-//! grow with the number of requests.
+//! Heartbeats of agents: collected from requests, written together every few seconds, so that their cost does not grow
+//! with the number of requests.
 
 use std::collections::HashSet;
 
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 pub(crate) struct Heartbeats(Mutex<HashSet<AgentKey>>);
 
 impl Heartbeats {
-    pub(crate) fn note(&self, agent: AgentKey) {
+    pub(crate) fn record(&self, agent: AgentKey) {
         self.0.lock().insert(agent);
     }
 
-    /// Drops an agent's heartbeat after it left.
-    pub(crate) fn forget(&self, agent: AgentKey) {
+    /// Removes the heartbeat of an agent that goes offline.
+    pub(crate) fn remove(&self, agent: AgentKey) {
         self.0.lock().remove(&agent);
     }
 
-    /// All since the last call.
+    /// Returns all agents with a heartbeat since the last call.
     pub(crate) fn take(&self) -> HashSet<AgentKey> {
         std::mem::take(&mut *self.0.lock())
     }

@@ -15,35 +15,34 @@ use crate::replicas;
 /// How often idle rate limit states are dropped and histograms folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often heartbeats are written; well within the time after which an agent is offline.
-const SEEN: Duration = Duration::from_secs(5);
-/// How often the usage of all agents is counted: what replicas may not know of each other when they check the office's
-/// quota.
+const HEARTBEATS: Duration = Duration::from_secs(5);
+/// How often the usage of all agents is counted. Until then, replicas check the office's quota without each other's sends.
 const USAGE: Duration = Duration::from_secs(5);
 /// How often deadlines and expiries are checked.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often old entries are looked for, where they are not kept for ever.
+/// How often old entries and mail are deleted, if there is a retention.
 const PRUNE: Duration = Duration::from_secs(300);
 /// Pause between two batches of deletions, for other users of the database.
-const KEEP_REST: Duration = Duration::from_millis(20);
-/// How long deliveries are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(100);
-/// Longest backoff after a failure to write receipts.
-const RETRY: Duration = Duration::from_secs(5);
+const PRUNE_PAUSE: Duration = Duration::from_millis(20);
+/// How long deliveries are collected before they are written.
+const DELIVERY_DELAY: Duration = Duration::from_millis(100);
+/// Longest backoff after a failure to write deliveries.
+const DELIVERY_BACKOFF: Duration = Duration::from_secs(5);
 /// How long new mail is collected before it is indexed.
-const INDEX_GATHER: Duration = Duration::from_millis(100);
-/// A batch of more entries means that mail arrives faster than it is indexed.
-const INDEX_MUCH: u64 = 1_500;
-/// After such a batch, indexing pauses this many times its duration, up to the bound below, so that it does not slow
+const INDEX_DELAY: Duration = Duration::from_millis(100);
+/// From this batch size on, mail arrives faster than it is indexed.
+const INDEX_LARGE_BATCH: u64 = 1_500;
+/// After such a batch, indexing pauses this many times its duration, up to [`INDEX_MAX_PAUSE`], so that it does not slow
 /// sends.
-const INDEX_REST: u32 = 7;
-const INDEX_MOST: Duration = Duration::from_secs(1);
+const INDEX_PAUSE_FACTOR: u32 = 7;
+const INDEX_MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How often mail to index is looked for without a hint.
-const INDEX_LOOK: Duration = Duration::from_secs(30);
+const INDEX_POLL: Duration = Duration::from_secs(30);
 
 /// Starts all jobs; they end when the office closes.
 pub(crate) fn start(app: &App) {
     app.tasks.spawn(regular(app.clone()));
-    app.tasks.spawn(keeping(app.clone()));
+    spawn_until_closing(app, prune_regularly(app.clone()));
     app.tasks.spawn(deliveries(app.clone()));
     app.tasks.spawn(index(app.clone()));
     app.tasks.spawn(dashboard::sample(app.clone()));
@@ -52,7 +51,7 @@ pub(crate) fn start(app: &App) {
             app.store.clone(),
             Arc::new({
                 let app = app.clone();
-                move |entries: &[LogEntry]| app.hint(entries)
+                move |entries: &[LogEntry]| app.publish_entries(entries)
             }),
             Terms {
                 private_codes: app.config.private_codes,
@@ -66,13 +65,19 @@ pub(crate) fn start(app: &App) {
     replicas::start(app);
 }
 
+/// Runs a task until the office closes. It may be dropped at any `.await`.
+pub(crate) fn spawn_until_closing(app: &App, task: impl Future<Output = ()> + Send + 'static) {
+    let closing = app.closing.clone();
+    app.tasks.spawn(async move { closing.run_until_cancelled(task).await });
+}
+
 fn every(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-/// Logs a job that failed; its next run is the retry. A store without the verb is no failure.
+/// Logs the failure of a job; its next run is the retry. A store that does not support the verb is not a failure.
 pub(crate) fn failed(job: &str, error: &OfficeError) {
     if error.code() != Code::Unsupported {
         tracing::warn!(job, %error, cause = ?std::error::Error::source(error), "background job failed; retrying later");
@@ -80,36 +85,37 @@ pub(crate) fn failed(job: &str, error: &OfficeError) {
 }
 
 async fn regular(app: App) {
-    let (mut upkeep, mut seen, mut sweep, mut usage) = (every(UPKEEP), every(SEEN), every(SWEEP), every(USAGE));
+    let (mut upkeep, mut heartbeats) = (every(UPKEEP), every(HEARTBEATS));
+    let (mut sweep, mut usage) = (every(SWEEP), every(USAGE));
     loop {
         tokio::select! {
             _ = upkeep.tick() => {
                 app.limits.sweep();
                 app.metrics.upkeep();
                 if let Err(error) = app.store.prune_rate_limits().await {
-                    failed("forgiving what is earned back", &error);
+                    failed("deletion of expired rate limit charges", &error);
                 }
             }
-            _ = seen.tick() => write_seen(&app).await,
+            _ = heartbeats.tick() => write_heartbeats(&app).await,
             _ = sweep.tick() => sweep_due(&app).await,
             _ = usage.tick() => match app.store.office_usage().await {
                 Ok(usage) => app.metrics.stored(usage),
-                Err(error) => failed("counting what is stored", &error),
+                Err(error) => failed("count of stored mail", &error),
             },
             () = app.closing.cancelled() => return,
         }
     }
 }
 
-async fn write_seen(app: &App) {
+async fn write_heartbeats(app: &App) {
     let mut agents = app.heartbeats.take();
-    app.hub.listening(&mut agents);
+    app.hub.add_agents(&mut agents);
     if agents.is_empty() {
         return;
     }
     let agents: Vec<_> = agents.into_iter().collect();
     if let Err(error) = app.store.seen(&agents, Timestamp::now()).await {
-        failed("signs of life", &error);
+        failed("heartbeats", &error);
     }
 }
 
@@ -129,38 +135,28 @@ fn publish_batch(app: &App, job: &str, swept: Result<Written<u64>, OfficeError>)
     }
 }
 
-/// Prunes by retention. A task of its own, since a round may take long.
-async fn keeping(app: App) {
+/// Deletes what is older than its retention. A task of its own, since a round may take long.
+async fn prune_regularly(app: App) {
     let mut rounds = every(PRUNE);
-    loop {
-        tokio::select! {
-            _ = rounds.tick() => {}
-            () = app.closing.cancelled() => return,
-        }
-        tokio::select! {
-            () = keep(&app) => {}
-            () = app.closing.cancelled() => return,
-        }
-    }
-}
-
-async fn keep(app: &App) {
     let before = |keep: Option<Duration>| keep.and_then(|keep| Timestamp::now().checked_sub(keep).ok());
-    if let Some(before) = before(app.config.event_retention)
-        && let Err(error) = prune(app, before).await
-    {
-        failed("pruning", &error);
-    }
-    if let Some(before) = before(app.config.read_mail_retention)
-        && let Err(error) = remove_read_mail(app, before).await
-    {
-        failed("removing read mail", &error);
+    loop {
+        rounds.tick().await;
+        if let Some(before) = before(app.config.event_retention)
+            && let Err(error) = prune_events(&app, before).await
+        {
+            failed("pruning of log entries", &error);
+        }
+        if let Some(before) = before(app.config.read_mail_retention)
+            && let Err(error) = remove_read_mail(&app, before).await
+        {
+            failed("removal of read mail", &error);
+        }
     }
 }
 
-async fn prune(app: &App, before: Timestamp) -> Result<(), OfficeError> {
+async fn prune_events(app: &App, before: Timestamp) -> Result<(), OfficeError> {
     while app.store.prune(before).await? > 0 {
-        sleep(KEEP_REST).await;
+        sleep(PRUNE_PAUSE).await;
     }
     Ok(())
 }
@@ -175,32 +171,27 @@ async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeErro
         if from.is_none() {
             break;
         }
-        sleep(KEEP_REST).await;
+        sleep(PRUNE_PAUSE).await;
     }
     if removed > 0 {
-        tracing::info!(removed, %before, "removed mail that everybody read before");
+        tracing::info!(removed, %before, "removed mail that all recipients read before");
     }
     Ok(())
 }
 
-/// Records which entries reached their readers, with receipts for the senders. Failures are retried.
+/// Records which entries were delivered, with receipts for the senders. Failures are retried.
 async fn deliveries(app: App) {
-    let mut backoff = Backoff::new(GATHER, RETRY);
-    let mut pause = GATHER;
+    let mut backoff = Backoff::new(DELIVERY_DELAY, DELIVERY_BACKOFF);
+    let mut pause = DELIVERY_DELAY;
     loop {
-        let closing = tokio::select! {
-            () = app.deliveries.waiting() => false,
-            () = app.closing.cancelled() => true,
+        let collect = async {
+            app.deliveries.notified().await;
+            sleep(pause).await;
         };
-        if !closing {
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = app.closing.cancelled() => {}
-            }
-        }
+        let closing = app.closing.run_until_cancelled(collect).await.is_none();
         pause = if write_deliveries(&app).await {
             backoff.reset();
-            GATHER
+            DELIVERY_DELAY
         } else {
             backoff.pause()
         };
@@ -212,52 +203,50 @@ async fn deliveries(app: App) {
 
 /// Returns whether all of them could be written.
 async fn write_deliveries(app: &App) -> bool {
-    let mut stretches = app.deliveries.take().into_iter();
-    let mut well = true;
-    while let Some(mut stretch) = stretches.next() {
-        while stretch.after < stretch.up_to {
-            match app.store.delivered(&stretch.agent, stretch.after, stretch.up_to, Timestamp::now()).await {
-                Ok(written) => stretch.after = app.publish(written).reached,
+    let mut ranges = app.deliveries.take().into_iter();
+    let mut all_written = true;
+    while let Some(mut range) = ranges.next() {
+        while range.after < range.up_to {
+            match app.store.delivered(&range.agent, range.after, range.up_to, Timestamp::now()).await {
+                Ok(written) => range.after = app.publish(written).reached,
                 Err(error) => {
                     failed("receipts", &error);
-                    well = false;
-                    app.deliveries.again(stretch, !error.is_passing());
+                    all_written = false;
+                    app.deliveries.retry(range, !error.is_passing());
                     if error.is_passing() {
                         // The database is unavailable: the others would fail too.
-                        stretches.by_ref().for_each(|stretch| app.deliveries.again(stretch, false));
+                        ranges.by_ref().for_each(|range| app.deliveries.retry(range, false));
                     }
                     break;
                 }
             }
         }
     }
-    well
+    all_written
 }
 
-/// Indexes new mail in batches. Under load, indexing takes an eighth of one processor, and catches up when less
-/// arrives.
+/// Indexes new mail in batches. Under load, indexing takes an eighth of one processor, and catches up later.
 async fn index(app: App) {
     loop {
         let begun = Instant::now();
-        let mut rest = INDEX_GATHER;
+        let mut pause = INDEX_DELAY;
         match app.store.index_mail().await {
             Ok(0) => tokio::select! {
-                () = app.mail_came.notified() => {}
+                () = app.new_mail.notified() => {}
                 // Other replicas write mail too, and may die before indexing it.
-                () = sleep(INDEX_LOOK) => {}
+                () = sleep(INDEX_POLL) => {}
                 () = app.closing.cancelled() => return,
             },
-            Ok(INDEX_MUCH..) => rest = (begun.elapsed() * INDEX_REST).min(INDEX_MOST),
+            Ok(INDEX_LARGE_BATCH..) => pause = (begun.elapsed() * INDEX_PAUSE_FACTOR).min(INDEX_MAX_PAUSE),
             Ok(_) => {}
             Err(error) if error.code() == Code::Unsupported => return,
             Err(error) => {
                 failed("indexing", &error);
-                rest = INDEX_MOST;
+                pause = INDEX_MAX_PAUSE;
             }
         }
-        tokio::select! {
-            () = sleep(rest) => {}
-            () = app.closing.cancelled() => return,
+        if app.closing.run_until_cancelled(sleep(pause)).await.is_none() {
+            return;
         }
     }
 }

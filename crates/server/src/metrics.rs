@@ -1,5 +1,5 @@
-//! Metrics. Handles are created once, so that counting is one atomic addition; the recorder belongs to this office
-//! alone, so that several can run in one process.
+//! Prometheus metrics. Handles are created once, so that counting is one atomic addition. The recorder belongs to this
+//! office alone, so that several can run in one process.
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use crate::routes::PATHS;
 /// Label of every path that is not a route of the API.
 const OTHER: &str = "other";
 
-/// Statuses that are counted each by itself.
+/// Statuses with a counter of their own.
 const STATUSES: &[u16] =
     &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503, 507];
 
-/// Upper bounds of the duration's buckets, in seconds.
+/// Upper bounds of the latency buckets, in seconds.
 const BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// All counters.
 pub(crate) struct Metrics {
     handle: PrometheusHandle,
     /// In the order of [`PATHS`].
@@ -28,17 +27,17 @@ pub(crate) struct Metrics {
     other: RouteMetrics,
     /// Open WebSockets.
     pub(crate) sockets: Gauge,
-    /// Processes on this database, this one among them.
+    /// Processes on this database, including this one.
     pub(crate) replicas: Gauge,
     stored_messages: Gauge,
     stored_bytes: Gauge,
     /// Entries sent over WebSockets.
     pub(crate) pushed: Counter,
-    /// WebSockets cut off because they did not take what was sent.
+    /// WebSockets closed because their client read too slowly.
     pub(crate) slow: Counter,
-    /// Messages removed because everybody read them long ago.
+    /// Messages removed by the retention of read mail.
     pub(crate) mail_removed: Counter,
-    /// Wake-ups that were rung, held and failed, as their clients report them.
+    /// Wake-ups by result: rung, held, failed.
     wake_ups: [Counter; 3],
 }
 
@@ -57,7 +56,7 @@ fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: Vec<Label>
 impl Metrics {
     pub(crate) fn new() -> Self {
         let builder = PrometheusBuilder::new();
-        // Fails only for an empty list of buckets; then there are quantiles instead.
+        // Fails only for an empty list of buckets; then histograms become summaries.
         let builder = builder
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), BUCKETS)
             .unwrap_or_else(|_| PrometheusBuilder::new());
@@ -124,31 +123,30 @@ impl Metrics {
         route.seconds.record(took.as_secs_f64());
     }
 
-    /// Counts wake-ups.
     pub(crate) fn wake_ups(&self, new: NewWakeUps) {
         for (counter, count) in self.wake_ups.iter().zip([new.rung, new.held, new.failed]) {
             counter.increment(count);
         }
     }
 
-    /// Shows how much mail there is.
+    /// Sets the amount of stored mail.
     pub(crate) fn stored(&self, usage: Usage) {
         self.stored_messages.set(usage.messages as f64);
         self.stored_bytes.set(usage.bytes as f64);
     }
 
-    /// All figures in Prometheus' text form.
+    /// Renders all metrics in the text format of Prometheus.
     pub(crate) fn render(&self) -> String {
         self.handle.render()
     }
 
-    /// Folds recorded times into their buckets; without it they use memory until the next scrape.
+    /// Folds recorded latencies into their buckets; without it they use memory until the next scrape.
     pub(crate) fn upkeep(&self) {
         self.handle.run_upkeep();
     }
 }
 
-/// The index in [`PATHS`] of the route that a path belongs to.
+/// Returns the index in [`PATHS`] of the route that a path matches.
 fn route_of(path: &str) -> Option<usize> {
     let fits = |route: &str| {
         let (mut theirs, mut ours) = (path.split('/'), route.split('/'));
@@ -160,7 +158,7 @@ fn route_of(path: &str) -> Option<usize> {
             }
         }
     };
-    // An exact match first: `/agents/me` is not an agent's name.
+    // An exact match first: `/agents/me` also matches `/agents/{name}`.
     PATHS.iter().position(|route| *route == path).or_else(|| PATHS.iter().position(|route| fits(route)))
 }
 
@@ -169,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_counted_by_its_route_and_never_by_its_ids() {
+    fn a_path_is_labelled_with_its_route_without_ids() {
         let label = |path| route_of(path).map(|index| PATHS[index]);
         assert_eq!(label("/inbox"), Some("/inbox"));
         assert_eq!(label("/agents/me"), Some("/agents/me"));
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_shown() {
+    fn counted_requests_are_rendered() {
         let metrics = Metrics::new();
         metrics.answered("/inbox", 200, Duration::from_millis(3));
         metrics.sockets.increment(1.0);

@@ -1,4 +1,4 @@
-//! State of mounted directories: metrics for operators, and health without paths and names for everybody.
+//! The state of mounted directories: metrics for operators, and health without paths and names for everybody.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub(crate) struct MountView {
     collisions: u64,
 }
 
-/// All of them, in the order of their flags.
+/// Returns the state of all mounts, in the order of the configuration.
 pub(crate) fn views(mounts: &[Mount]) -> Vec<MountView> {
     let view = |health: MountHealth| MountView {
         state: health.state.as_str(),
@@ -33,11 +33,10 @@ pub(crate) fn views(mounts: &[Mount]) -> Vec<MountView> {
     mounts.iter().map(|mount| view(mount.health())).collect()
 }
 
-/// One figure of a mount.
-type Figure = fn(&MountHealth) -> u64;
+/// Name, type, extra label, help text (empty for a repeated name) and value of each metric.
+type Metric = (&'static str, &'static str, &'static str, &'static str, fn(&MountHealth) -> u64);
 
-/// What is counted, in Prometheus' words: name, kind, label, what it is, and how many.
-const FIGURES: &[(&str, &str, &str, &str, Figure)] = &[
+const METRICS: &[Metric] = &[
     ("amb_mount_up", "gauge", "", "Whether the directory is mounted and nothing fails.", |health| {
         u64::from(health.state == MountState::Mounted)
     }),
@@ -51,17 +50,17 @@ const FIGURES: &[(&str, &str, &str, &str, Figure)] = &[
     }),
 ];
 
-/// The figures in Prometheus' text form.
-pub(crate) fn figures(mounts: &[Mount]) -> String {
+/// Renders the metrics of all mounts in the text format of Prometheus.
+pub(crate) fn metrics(mounts: &[Mount]) -> String {
     let mounts: Vec<MountHealth> = mounts.iter().map(Mount::health).collect();
     let mut text = String::new();
-    for (name, kind, label, help, figure) in FIGURES.iter().filter(|_| !mounts.is_empty()) {
+    for (name, kind, label, help, value) in METRICS.iter().filter(|_| !mounts.is_empty()) {
         if !help.is_empty() {
             let _infallible = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         }
         for health in &mounts {
             let directory = escaped(&health.directory.display().to_string());
-            let _infallible = writeln!(text, r#"{name}{{directory="{directory}"{label}}} {}"#, figure(health));
+            let _infallible = writeln!(text, r#"{name}{{directory="{directory}"{label}}} {}"#, value(health));
         }
     }
     text
@@ -76,9 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_counted_by_its_directory() {
-        assert_eq!(figures(&[]), "");
-        let text = figures(&[Mount::new("a\"b".as_ref()).unwrap()]);
+    fn metrics_are_labelled_with_the_directory() {
+        assert_eq!(metrics(&[]), "");
+        let text = metrics(&[Mount::new("a\"b".as_ref()).unwrap()]);
         assert!(text.contains("amb_mount_up{directory=\"a\\\"b\"} 0\n"), "{text}");
         assert!(text.contains("amb_mount_carried_total{directory=\"a\\\"b\",to=\"office\"} 0\n"), "{text}");
         assert_eq!(text.matches("# TYPE amb_mount_carried_total counter").count(), 1);

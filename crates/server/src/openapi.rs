@@ -7,12 +7,12 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{self, IntoResponse};
 use serde_json::json;
+use utoipa::OpenApi;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
-use utoipa::{Modify, OpenApi};
+use utoipa::openapi::{ContentBuilder, OpenApi as OpenApiDocument, Ref, RefOr, Response, ResponseBuilder};
 
-use crate::problem::{Problem, ProblemBody};
+use crate::request::{Problem, ProblemBody};
 use crate::routes::Operations;
 
 #[derive(OpenApi)]
@@ -33,38 +33,20 @@ use crate::routes::Operations;
 )]
 struct ApiDocument;
 
-/// The two ways to send a key, which every operation needs unless it is declared with `security(())`.
-struct KeySchemes;
-
-impl Modify for KeySchemes {
-    fn modify(&self, document: &mut Document) {
-        let components = document.components.get_or_insert_default();
-        let header = ApiKeyValue::with_description("X-API-Key", "The key that registration answered.");
-        components.add_security_scheme("key", SecurityScheme::ApiKey(ApiKey::Header(header)));
-        components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
-        for item in document.paths.paths.values_mut() {
-            for operation in [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete, &mut item.put] {
-                let Some(operation) = operation else { continue };
-                operation.security = match operation.security {
-                    None => Some(["key", "bearer"].map(|scheme| SecurityRequirement::new(scheme, [""; 0])).into()),
-                    Some(_) => None,
-                };
-            }
-        }
-    }
+/// Declares the two ways to send a key.
+fn add_security_schemes(document: &mut OpenApiDocument) {
+    let components = document.components.get_or_insert_default();
+    let header = ApiKeyValue::with_description("X-API-Key", "The key that registration answered.");
+    components.add_security_scheme("key", SecurityScheme::ApiKey(ApiKey::Header(header)));
+    components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
 }
 
-/// Adds the responses that operations share, and the media type of all errors.
-struct Problems;
-
-impl Modify for Problems {
-    fn modify(&self, document: &mut Document) {
-        for item in document.paths.paths.values_mut() {
-            item.get.iter_mut().for_each(|operation| complete(operation, false));
-            let operations = [&mut item.post, &mut item.patch, &mut item.delete, &mut item.put];
-            operations.into_iter().flatten().for_each(|operation| complete(operation, true));
-        }
-    }
+/// Requires a key, unless the operation is declared with `security(())`.
+fn require_key(operation: &mut Operation) {
+    operation.security = match operation.security {
+        None => Some(["key", "bearer"].map(|scheme| SecurityRequirement::new(scheme, [""; 0])).into()),
+        Some(_) => None,
+    };
 }
 
 /// The description of a 503: whether the request may be repeated.
@@ -86,7 +68,8 @@ fn unavailable(operation: &Operation, changes_something: bool) -> &'static str {
     }
 }
 
-fn complete(operation: &mut Operation, changes_something: bool) {
+/// Adds the responses that operations share, and the media type of errors.
+fn add_common_responses(operation: &mut Operation, changes_something: bool) {
     let mut common =
         vec![("429", "Too often; `Retry-After` says when to come back"), ("500", "The office failed inside")];
     if operation.security.is_some() {
@@ -132,15 +115,24 @@ fn describe_problem(status: &str, response: &mut Response) {
     }
 }
 
-/// The OpenAPI document of the network office, as `GET /openapi.json` answers it.
+/// The OpenAPI document of the network office, as served at `/openapi.json`.
 ///
 /// # Errors
-/// Where the document cannot be written as JSON, which its tests rule out.
+/// If the document cannot be serialized, which tests rule out.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
     let mut document = ApiDocument::openapi();
     document.merge(Operations::openapi());
-    KeySchemes.modify(&mut document);
-    Problems.modify(&mut document);
+    add_security_schemes(&mut document);
+    for item in document.paths.paths.values_mut() {
+        for operation in item.get.iter_mut() {
+            require_key(operation);
+            add_common_responses(operation, false);
+        }
+        for operation in [&mut item.post, &mut item.patch, &mut item.delete, &mut item.put].into_iter().flatten() {
+            require_key(operation);
+            add_common_responses(operation, true);
+        }
+    }
     let mut document = serde_json::to_value(document)?;
     // Constraints between the fields of a send.
     let rules = json!([
@@ -162,9 +154,20 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
         {"anyOf": [{"properties": {"deadline": {"type": "null"}}}, {"properties": {"deadline_in": {"type": "null"}}}]},
         {"anyOf": [{"properties": {"reply_to": {"type": "null"}}}, {"properties": {"relay_of": {"type": "null"}}}]},
     ]);
-    for body in ["SendBody", "SendManyBody"] {
-        document["components"]["schemas"][body]["allOf"] = rules.clone();
-    }
+    let schemas = &mut document["components"]["schemas"];
+    schemas["SendBody"]["allOf"] = rules;
+    let mut many = schemas["SendBody"].clone();
+    many["description"] = json!(
+        "One message for several agents. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`."
+    );
+    many["properties"]["to"] = json!({
+        "type": "array",
+        "items": {"$ref": "#/components/schemas/AgentName"},
+        "description": "Who shall receive it: connected agents.",
+        "minItems": 1,
+        "maxItems": 100,
+    });
+    schemas["SendManyBody"] = many;
     serde_json::to_string_pretty(&document)
 }
 

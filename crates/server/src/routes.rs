@@ -1,30 +1,30 @@
-//! The routes of the API: one file for each endpoint.
+//! The routes of the API: one file for each group of endpoints.
 
-pub(crate) mod agents;
+mod agents;
 pub(crate) mod approve;
 pub(crate) mod connect;
-pub(crate) mod connections;
-pub(crate) mod dashboard_links;
-pub(crate) mod events;
-pub(crate) mod export;
-pub(crate) mod groups;
-pub(crate) mod handle;
-pub(crate) mod health;
-pub(crate) mod history;
-pub(crate) mod household;
-pub(crate) mod household_events;
-pub(crate) mod inbox;
-pub(crate) mod me;
-pub(crate) mod messages;
-pub(crate) mod presence;
-pub(crate) mod register;
-pub(crate) mod rotate_key;
-pub(crate) mod search;
-pub(crate) mod send;
-pub(crate) mod stepping_in;
-pub(crate) mod tasks;
-pub(crate) mod transcripts;
-pub(crate) mod wake;
+mod connections;
+mod dashboard_links;
+mod events;
+mod export;
+mod groups;
+mod handle;
+mod health;
+mod history;
+mod household;
+mod household_events;
+mod inbox;
+mod me;
+mod messages;
+mod presence;
+mod register;
+mod rotate_key;
+mod search;
+mod send;
+mod stepping_in;
+mod tasks;
+mod transcripts;
+mod wake;
 
 use std::io;
 
@@ -35,13 +35,13 @@ use axum::routing::{MethodRouter, get};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::request::Problem;
 use crate::{dashboard, openapi, ws};
 
 /// Declares every route once: the router, the OpenAPI document and the labels of the metrics are made from this list.
 macro_rules! routes {
     ($($path:literal $(, $method:ident $module:ident::$handler:ident)+;)+) => {
-        /// Every path of the API, as its metrics are labelled.
+        /// Every path of the API: the labels of the metrics.
         pub(crate) const PATHS: &[&str] = &[$($path),+];
 
         fn table() -> Vec<(&'static str, MethodRouter<App>)> {
@@ -132,7 +132,7 @@ pub(crate) fn router(app: &App) -> io::Result<Router> {
         Some(cors) => router.layer(cors),
         None => router,
     };
-    // Merged after the CORS layer, which must not open the dashboard to other web pages.
+    // Merged after the CORS layer, which must not open the dashboard to other web origins.
     Ok(router.merge(dashboard::router(app)))
 }
 
@@ -146,7 +146,7 @@ async fn no_method() -> Response {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response()
 }
 
-/// The web origins that may call the office; `None` where none is configured.
+/// Allows the configured web origins; `None` if there are none.
 fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
     if origins.is_empty() {
         return Ok(None);

@@ -12,19 +12,19 @@ use tokio::net::TcpListener;
 
 use crate::app::App;
 use crate::config::Config;
+use crate::connection;
+use crate::connection::ServerTls;
 use crate::jobs;
-use crate::listen;
 use crate::mounts;
 use crate::replicas;
 use crate::routes;
-use crate::tls::ServerTls;
 
-/// Where an office listens. The caller has bound them, so that it knows the ports and owns them.
+/// The sockets of an office, bound by the caller, who thus knows the ports.
 #[derive(Debug)]
 pub struct Listeners {
     /// For agents.
     pub office: TcpListener,
-    /// For Prometheus: separate, because metrics are not for everybody who reaches the office.
+    /// For Prometheus. Separate, because metrics are not for everybody who can reach the office.
     pub metrics: Option<TcpListener>,
 }
 
@@ -34,12 +34,13 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// Serves until `shutdown` resolves, then finishes what was accepted and closes every socket with a reason.
+/// Serves until `shutdown` resolves, then finishes requests in flight and closes every WebSocket with a reason.
 ///
 /// Does not close the store: the caller does, after this returned.
 ///
 /// # Errors
-/// Where the certificate or its key cannot be used, or a directory to be mounted is none. Failures of single connections are logged, never returned.
+/// If the certificate or its key cannot be used, or a path to mount is not a directory. Errors of single connections are
+/// logged, not returned.
 pub async fn serve(
     listeners: impl Into<Listeners>,
     store: Arc<dyn Store>,
@@ -51,9 +52,9 @@ pub async fn serve(
     let app = App::new(store, config).map_err(io::Error::other)?;
     let router = routes::router(&app)?;
     jobs::start(&app);
-    let accepting = listen::open(&app, office, router, tls);
+    let accepting = connection::open(&app, office, router, tls);
     if let Some(metrics) = metrics {
-        listen::open(&app, metrics, metrics_router(&app), None);
+        connection::open(&app, metrics, metrics_router(&app), None);
     }
     shutdown.await;
     tracing::info!("shutting down: finishing requests in flight");
@@ -65,7 +66,7 @@ pub async fn serve(
     if tokio::time::timeout(app.config.shutdown_grace, app.tasks.wait()).await.is_err() {
         tracing::warn!(left = app.tasks.len(), "shutdown timeout: closing with requests in flight");
     }
-    replicas::send_hints_now(&app).await;
+    replicas::send_queued_hints(&app).await;
     Ok(())
 }
 
@@ -75,7 +76,7 @@ fn metrics_router(app: &App) -> Router {
         "/metrics",
         get({
             let app = app.clone();
-            async move || (text, app.metrics.render() + &mounts::figures(&app.mounts))
+            async move || (text, app.metrics.render() + &mounts::metrics(&app.mounts))
         }),
     )
 }

@@ -17,20 +17,17 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::{ClientAddress, who};
-use crate::key::key_in;
-use crate::problem::Problem;
-use crate::query::{Params, place};
+use crate::request::{ClientAddress, Params, Problem, authenticate, cursor, key_in};
 use connection::{CloseReason, TimedSocket};
 
-/// Largest message a client may send; all of ours are tiny.
+/// Maximum size of a client's message; known ones are tiny.
 const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
-/// Memory of each socket, of which there may be ten thousand: the usual size of a client's messages.
+/// Small, because there may be ten thousand sockets: the usual size of a client's messages.
 const READ_BUFFER: usize = 512;
-/// Small entries are gathered up to this before they are written.
+/// Small entries are collected up to this size before they are written.
 const WRITE_BUFFER: usize = 4 * 1024;
 
-/// How a socket says who it is and where it left off.
+/// The key and the cursor of a socket.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WsQuery {
@@ -38,24 +35,24 @@ pub(crate) struct WsQuery {
     api_key: Option<String>,
     /// The cursor of the last entry seen: what came after it is sent first. Without it only what happens from now on, and
     /// no receipts.
-    #[serde(default, deserialize_with = "place")]
+    #[serde(default, deserialize_with = "cursor")]
     #[param(minimum = 0)]
     since: Option<u64>,
 }
 
-/// What a socket subscribes to.
+/// Which entries a socket gets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketOptions {
-    /// What came after this entry; without it, what happens from now on.
-    from: Option<u64>,
-    /// Receipts too. A client that never names a cursor knows the contract's three events and takes the next one for the
-    /// answer that it waits for, so it gets none.
+    /// Those after this cursor; `None` for those from now on.
+    since: Option<u64>,
+    /// Whether receipts are sent. A client that never sends a cursor knows only the three original events, and may take any
+    /// other for the reply that it waits for, so it gets no receipts.
     receipts: bool,
 }
 
 impl SocketOptions {
-    fn since(since: Option<u64>) -> Self {
-        Self { from: since, receipts: since.is_some() }
+    fn new(since: Option<u64>) -> Self {
+        Self { since, receipts: since.is_some() }
     }
 }
 
@@ -83,21 +80,21 @@ pub(crate) async fn ws(
         Ok(upgrade) => upgrade,
         Err(rejection) => return not_a_handshake(&rejection),
     };
-    let mut options = SocketOptions::since(query.since);
-    let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
+    let mut options = SocketOptions::new(query.since);
+    let authenticated = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
         None => Ok(None),
-        Some(key) => match who(&app, key, address).await {
-            Ok(agent) => {
-                // Before the handshake is answered: whatever is sent after a client sees it open reaches the socket.
-                if options.from.is_none() {
-                    options.from = match app.store.event_head(agent.key).await {
+        Some(key) => match authenticate(&app, key, address).await {
+            Ok((agent, key)) => {
+                // Before the handshake is answered, so that the socket gets everything sent after the client sees it open.
+                if options.since.is_none() {
+                    options.since = match app.store.event_head(agent.key).await {
                         Ok(head) => Some(head),
                         Err(error) => return Problem::from(error).into_response(),
                     };
                 }
-                Ok(Some((agent, KeyHash::of(key))))
+                Ok(Some((agent, key)))
             }
-            // A browser cannot see why a handshake failed, but it sees the code of a close.
+            // A browser does not show a page why a handshake failed, but it shows the close code.
             Err(error) if error.code() == Code::Unauthorized => Err(CloseReason::bad_key()),
             Err(error) => return Problem::from(error).into_response(),
         },
@@ -110,7 +107,7 @@ pub(crate) async fn ws(
         .max_frame_size(MAX_CLIENT_MESSAGE)
         .on_upgrade(move |socket| async move {
             app.metrics.sockets.increment(1.0);
-            run(&app, socket, address, identified, options).await;
+            run(&app, socket, address, authenticated, options).await;
             app.metrics.sockets.decrement(1.0);
             drop(token);
         })
@@ -120,17 +117,17 @@ async fn run(
     app: &App,
     socket: WebSocket,
     address: IpAddr,
-    identified: Result<Option<(Agent, KeyHash)>, CloseReason>,
+    authenticated: Result<Option<(Agent, KeyHash)>, CloseReason>,
     options: SocketOptions,
 ) {
     let mut socket = TimedSocket::new(socket, app.config.ws_slow_timeout);
-    let reason = match identified {
+    let reason = match authenticated {
         Err(reason) => reason,
         Ok(Some((agent, key))) => listen::listen(app, &mut socket, &agent, key, options, false).await,
-        Ok(None) => match listen::first_message(app, &mut socket, address).await {
+        Ok(None) => match listen::auth_message(app, &mut socket, address).await {
             Err(reason) => reason,
-            Ok((agent, key, first)) => {
-                let options = first.map_or(options, |first| SocketOptions::since(Some(first)));
+            Ok((agent, key, since)) => {
+                let options = since.map_or(options, |since| SocketOptions::new(Some(since)));
                 listen::listen(app, &mut socket, &agent, key, options, true).await
             }
         },

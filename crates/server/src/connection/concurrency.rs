@@ -1,49 +1,52 @@
-//! Limits concurrent use by one address.
+//! Limits the concurrent connections or requests of one address.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts permits by key, up to a limit for each.
+/// Permits in use, by address.
+type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// Gives out up to `max` permits to each address.
 #[derive(Debug)]
-pub(crate) struct ConcurrencyLimit<K> {
-    most: usize,
-    used: Arc<Mutex<HashMap<K, usize>>>,
+pub(crate) struct ConcurrencyLimit {
+    max: usize,
+    counts: Counts,
 }
 
 /// A permit, returned when dropped.
 #[derive(Debug)]
-pub(crate) struct ConcurrencyPermit<K: Hash + Eq> {
-    by: K,
-    used: Arc<Mutex<HashMap<K, usize>>>,
+pub(crate) struct ConcurrencyPermit {
+    address: IpAddr,
+    counts: Counts,
 }
 
-impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, used: Arc::default() }
+impl ConcurrencyLimit {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, counts: Counts::default() }
     }
 
     /// Takes a permit; `None` at the limit.
-    pub(crate) fn take(&self, by: K) -> Option<ConcurrencyPermit<K>> {
-        let mut used = self.used.lock();
-        let count = used.entry(by.clone()).or_default();
-        if *count >= self.most {
+    pub(crate) fn acquire(&self, address: IpAddr) -> Option<ConcurrencyPermit> {
+        let mut counts = self.counts.lock();
+        let count = counts.entry(address).or_default();
+        if *count >= self.max {
             return None;
         }
         *count += 1;
-        Some(ConcurrencyPermit { by, used: Arc::clone(&self.used) })
+        Some(ConcurrencyPermit { address, counts: Arc::clone(&self.counts) })
     }
 }
 
-impl<K: Hash + Eq> Drop for ConcurrencyPermit<K> {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        let mut used = self.used.lock();
-        if let Some(count) = used.get_mut(&self.by) {
+        let mut counts = self.counts.lock();
+        if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                used.remove(&self.by);
+                counts.remove(&self.address);
             }
         }
     }
@@ -54,15 +57,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_can_be_taken_again_and_leaves_nothing() {
-        let in_use = ConcurrencyLimit::new(2);
-        let (here, there) = ("192.0.2.1", "192.0.2.2");
-        let (first, second) = (in_use.take(here).unwrap(), in_use.take(here).unwrap());
-        assert!(in_use.take(here).is_none());
-        assert!(in_use.take(there).is_some(), "another address is not touched");
+    fn a_dropped_permit_can_be_acquired_again_and_leaves_no_entry() {
+        let limit = ConcurrencyLimit::new(2);
+        let [here, there] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
+        let (first, second) = (limit.acquire(here).unwrap(), limit.acquire(here).unwrap());
+        assert!(limit.acquire(here).is_none());
+        assert!(limit.acquire(there).is_some(), "another address is not affected");
         drop(first);
-        drop(in_use.take(here).unwrap());
+        drop(limit.acquire(here).unwrap());
         drop(second);
-        assert!(in_use.used.lock().is_empty());
+        assert!(limit.counts.lock().is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! Drains unread request bodies: a request that is refused by its head alone leaves one.
+//! Drains unread request bodies, such as that of a request rejected for its headers.
 //!
-//! HTTP/1 has no other way past such a body than to read it or to close the connection, and hyper closes it without saying
-//! so: the client's next request on that connection fails, though the answer before it was a plain 401. So what is left is
-//! read off and thrown away, within bounds, and beyond them the answer says that the connection ends.
+//! With HTTP/1 such a body must be read, or the connection closed, and hyper closes it without `Connection: close`: the
+//! client's next request on that connection fails. So the rest of the body is read and discarded, within bounds; beyond
+//! them the response has `Connection: close`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
 /// How long a response waits for the rest of an unread body.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Receives the body when it is dropped before its end.
 type UnreadSlot = Arc<Mutex<Option<Incoming>>>;
 
-/// A body that returns to its slot when the handler drops it.
+/// A body that moves to its slot when the handler drops it unread.
 struct TrackedBody {
     body: Option<Incoming>,
     slot: UnreadSlot,
@@ -59,32 +59,32 @@ impl Drop for TrackedBody {
     }
 }
 
-/// What may be left of one request's body.
+/// The unread rest of a request's body.
 pub(crate) struct UnreadBody {
     slot: Option<UnreadSlot>,
-    /// The client sends the body only when it is asked for, so there is nothing to wait for.
-    asks_first: bool,
+    /// The client sent `Expect: 100-continue`, so it does not send the body unless a handler reads it.
+    expects_continue: bool,
 }
 
-/// The body for a handler, and what will be left of it.
+/// Returns the body for the handler, and what drains it afterwards.
 pub(crate) fn track(body: Incoming, headers: &HeaderMap) -> (Body, UnreadBody) {
     if body.is_end_stream() {
-        return (Body::empty(), UnreadBody { slot: None, asks_first: false });
+        return (Body::empty(), UnreadBody { slot: None, expects_continue: false });
     }
     let slot = UnreadSlot::default();
     let tracked = TrackedBody { body: Some(body), slot: Arc::clone(&slot) };
-    let asks_first = headers.contains_key(header::EXPECT);
-    (Body::new(tracked), UnreadBody { slot: Some(slot), asks_first })
+    let expects_continue = headers.contains_key(header::EXPECT);
+    (Body::new(tracked), UnreadBody { slot: Some(slot), expects_continue })
 }
 
 impl UnreadBody {
-    /// Reads what is left, at most so many bytes, or marks the response `Connection: close`.
-    pub(crate) async fn drain(self, most: usize, response: &mut Response) {
+    /// Reads the rest of the body, at most `max` bytes, or adds `Connection: close` to the response.
+    pub(crate) async fn drain(self, max: usize, response: &mut Response) {
         let Some(body) = self.slot.and_then(|slot| slot.lock().take()) else { return };
-        // These two were read until their timeout or their limit already.
-        let waited = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
-        let drained = !waited && !self.asks_first && {
-            tokio::time::timeout(PATIENCE, read_to_end(body, most)).await.unwrap_or(false)
+        // For these two, the body was already read until a timeout or a limit.
+        let gave_up = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
+        let drained = !gave_up && !self.expects_continue && {
+            tokio::time::timeout(DRAIN_TIMEOUT, read_to_end(body, max)).await.unwrap_or(false)
         };
         if !drained {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -92,14 +92,14 @@ impl UnreadBody {
     }
 }
 
-/// Whether the body came to its end within so many bytes.
-async fn read_to_end(body: Incoming, most: usize) -> bool {
+/// Returns whether the body ended within `max` bytes.
+async fn read_to_end(body: Incoming, max: usize) -> bool {
     let mut frames = Body::new(body).into_data_stream();
     let mut size = 0_usize;
     while let Some(frame) = frames.next().await {
         let Ok(frame) = frame else { return false };
         size = size.saturating_add(frame.len());
-        if size > most {
+        if size > max {
             return false;
         }
     }

@@ -1,33 +1,31 @@
-//! Clients that hang up in the middle of a request.
+//! Clients that disconnect in the middle of a request.
 //!
-//! hyper drops the future of a request when its client closes the connection. The store has committed by then or will, but
-//! whatever comes after the `.await` (forgetting keys, hints to sockets and replicas, closing listeners) would never
-//! happen. So a request that was begun goes on in a task of its own when hyper lets go of it. Only then: a task for each
-//! request would cost every answer a switch between threads.
+//! hyper drops the future of a request when its client closes the connection. The store may have committed by then, but
+//! what comes after the `.await` (hints to subscribers and replicas, eviction of subscribers) would never run. So a request
+//! that hyper drops continues in a task of its own. Not every request gets a task: that would cost each response a switch
+//! between threads.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::request::Problem;
 use amb_core::OfficeError;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::problem::Problem;
-
-/// Tells a handler that its client is gone. A handler that waits for something to happen must end then.
+/// Signals that the client has disconnected. A handler that waits for an event must return then.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hangup(CancellationToken);
 
 impl Hangup {
-    /// Resolves when the client has closed its connection.
+    /// Resolves when the client has disconnected.
     pub(crate) async fn happened(&self) {
         self.0.cancelled().await;
     }
 
-    /// Whether the client has closed its connection.
     pub(crate) fn has_happened(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -37,27 +35,27 @@ impl<S: Sync> FromRequestParts<S> for Hangup {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        // Put there for every request before it is routed.
+        // The middleware inserts it before routing.
         let hangup = parts.extensions.get::<Self>().cloned();
         hangup.ok_or_else(|| OfficeError::internal("a request without a connection").into())
     }
 }
 
-/// A request under way. Dropped before its end, it goes on in a task that a shutdown waits for.
-pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static> {
-    /// `None` once it is done.
+/// A request in flight. If it is dropped before its end, it continues in a task that a shutdown waits for.
+pub(super) struct RunToEnd<F: Future<Output: Send> + Send + 'static> {
+    /// `None` after the end.
     request: Option<Pin<Box<F>>>,
     hangup: Hangup,
     tasks: TaskTracker,
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Finished<F> {
-    pub(crate) fn new(request: F, hangup: Hangup, tasks: TaskTracker) -> Self {
+impl<F: Future<Output: Send> + Send + 'static> RunToEnd<F> {
+    pub(super) fn new(request: F, hangup: Hangup, tasks: TaskTracker) -> Self {
         Self { request: Some(Box::pin(request)), hangup, tasks }
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
+impl<F: Future<Output: Send> + Send + 'static> Future for RunToEnd<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -70,11 +68,11 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
+impl<F: Future<Output: Send> + Send + 'static> Drop for RunToEnd<F> {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
         self.hangup.0.cancel();
-        // Without a runtime the process is ending, and no task would run.
+        // Without a runtime the process is exiting.
         if tokio::runtime::Handle::try_current().is_ok() {
             self.tasks.spawn(request);
         }
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_dropped_in_the_middle_goes_on_and_learns_of_it() {
+    async fn a_request_dropped_in_the_middle_continues_and_sees_the_hangup() {
         let (go_on, waits) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel();
         let (hangup, tasks) = (Hangup::default(), TaskTracker::new());
@@ -98,7 +96,7 @@ mod tests {
             waits.await.unwrap();
             done.send(()).unwrap();
         };
-        let mut request = Finished::new(request, hangup, tasks.clone());
+        let mut request = RunToEnd::new(request, hangup, tasks.clone());
         assert!(futures_util::poll!(&mut request).is_pending());
         drop(request);
         tasks.close();
@@ -109,9 +107,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_done_is_not_done_again() {
+    async fn a_finished_request_is_not_run_again() {
         let tasks = TaskTracker::new();
-        assert_eq!(Finished::new(async { 7 }, Hangup::default(), tasks.clone()).await, 7);
+        assert_eq!(RunToEnd::new(async { 7 }, Hangup::default(), tasks.clone()).await, 7);
         assert!(tasks.is_empty());
     }
 }

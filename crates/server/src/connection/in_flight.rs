@@ -1,7 +1,7 @@
-//! Responses not yet written: each counts as a request in flight until the system has taken its last byte.
+//! Counts a request as in flight until the last byte of its response is written to the socket.
 //!
-//! hyper drops a body as soon as it has the body's bytes, and keeps the bytes until the client reads them. So the permit is kept
-//! with the bytes.
+//! hyper drops a body as soon as it has the body's bytes, and keeps the bytes until the client reads them. So the permit is
+//! kept with the bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,38 +11,37 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 
-/// Holds something until an answer is written or given up.
-pub(crate) fn hold<H: Send + Sync + 'static>(response: Response, held: H) -> Response {
+/// Keeps the permit until the response is written or dropped.
+pub(crate) fn hold<P: Send + Sync + 'static>(response: Response, permit: P) -> Response {
     if response.body().is_end_stream() {
         return response;
     }
-    response.map(|body| Body::new(Counted { body, held: Arc::new(held) }))
+    response.map(|body| Body::new(PermitBody { body, permit: Arc::new(permit) }))
 }
 
-struct Counted<H> {
+struct PermitBody<P> {
     body: Body,
-    held: Arc<H>,
+    permit: Arc<P>,
 }
 
-/// Bytes with what is held until they are dropped.
-struct CountedBytes<H> {
+struct PermitBytes<P> {
     bytes: Bytes,
-    _held: Arc<H>,
+    _permit: Arc<P>,
 }
 
-impl<H> AsRef<[u8]> for CountedBytes<H> {
+impl<P> AsRef<[u8]> for PermitBytes<P> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl<H: Send + Sync + 'static> HttpBody for Counted<H> {
+impl<P: Send + Sync + 'static> HttpBody for PermitBody<P> {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, held } = self.get_mut();
-        let hold = |bytes| Bytes::from_owner(CountedBytes { bytes, _held: Arc::clone(held) });
+        let Self { body, permit } = self.get_mut();
+        let hold = |bytes| Bytes::from_owner(PermitBytes { bytes, _permit: Arc::clone(permit) });
         Pin::new(body).poll_frame(cx).map_ok(|frame| frame.map_data(hold))
     }
 
@@ -62,24 +61,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_held_is_let_go_of_with_the_last_byte() {
-        let held = Arc::new(());
-        let response = hold(Response::new(Body::from("answer")), held.clone());
+    async fn the_permit_is_dropped_with_the_last_byte() {
+        let permit = Arc::new(());
+        let response = hold(Response::new(Body::from("answer")), permit.clone());
         assert_eq!(response.body().size_hint().exact(), Some(6), "the length is still known");
         let mut frames = response.into_body().into_data_stream();
         let bytes = frames.next().await.unwrap().unwrap();
         drop(frames);
-        assert_eq!((&*bytes, Arc::strong_count(&held)), (&b"answer"[..], 2), "the bytes are not written yet");
+        assert_eq!((&*bytes, Arc::strong_count(&permit)), (&b"answer"[..], 2), "the bytes are not written yet");
         drop(bytes);
-        assert_eq!(Arc::strong_count(&held), 1);
-        drop(hold(Response::new(Body::from("unread")), held.clone()));
-        assert_eq!(Arc::strong_count(&held), 1, "a body that is dropped is given up");
+        assert_eq!(Arc::strong_count(&permit), 1);
+        drop(hold(Response::new(Body::from("unread")), permit.clone()));
+        assert_eq!(Arc::strong_count(&permit), 1, "the body was dropped");
     }
 
     #[test]
-    fn an_answer_without_a_body_holds_nothing() {
-        let held = Arc::new(());
-        let _response = hold(Response::new(Body::empty()), held.clone());
-        assert_eq!(Arc::strong_count(&held), 1);
+    fn a_response_without_a_body_keeps_no_permit() {
+        let permit = Arc::new(());
+        let _response = hold(Response::new(Body::empty()), permit.clone());
+        assert_eq!(Arc::strong_count(&permit), 1);
     }
 }

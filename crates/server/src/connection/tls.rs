@@ -1,4 +1,4 @@
-//! TLS for those without a proxy in front.
+//! TLS, for an office without a proxy in front.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn unreadable(what: &str, path: &std::path::Path, error: impl std::fmt::Display)
 }
 
 impl ServerTls {
-    /// Reads the certificate and key; errors name the file.
+    /// Reads the certificate and key. Errors name the file.
     pub(crate) fn load(files: &TlsFiles) -> io::Result<Self> {
         let chain = CertificateDer::pem_file_iter(&files.certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)

@@ -1,4 +1,4 @@
-//! Closes connections whose client does not read for too long, or reads too slowly, and frees the answers kept for them.
+//! Closes connections whose client stops reading or reads too slowly, which frees the responses buffered for it.
 
 use std::future::Future;
 use std::io;
@@ -9,67 +9,68 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The slowest that a client may take what it is sent, in bytes a second. The largest page takes about four minutes.
+/// Minimum rate at which a client must read, in bytes a second. The largest page takes about four minutes.
 const MIN_RATE: f64 = 16.0 * 1024.0;
 
-/// A stream on which what waits to be written goes out at [`MIN_RATE`] at least, measured over each `limit`.
-pub(crate) struct WriteTimeout<S, G> {
+/// A stream whose pending writes fail with a timeout unless they progress at [`MIN_RATE`], measured over each `period`.
+pub(super) struct WriteTimeout<S, G> {
     stream: S,
-    limit: Duration,
-    /// Set while a write waits; `None` while the client keeps up.
-    behind: Option<SlowWrite>,
+    period: Duration,
+    /// Set while a write is pending.
+    pending: Option<PendingWrite>,
     /// Dropped with the stream, which lives as long as the connection does, whether it speaks HTTP or WebSocket.
     _guard: G,
 }
 
-/// What a client that is behind has taken, and until when it is watched.
-struct SlowWrite {
-    taken: u64,
+struct PendingWrite {
+    /// Bytes written in this period.
+    written: u64,
+    /// The end of this period.
     end: Pin<Box<Sleep>>,
 }
 
-impl SlowWrite {
-    fn new(limit: Duration) -> Self {
-        Self { taken: 0, end: Box::pin(sleep(limit)) }
+impl PendingWrite {
+    fn new(period: Duration) -> Self {
+        Self { written: 0, end: Box::pin(sleep(period)) }
     }
 }
 
 impl<S, G> WriteTimeout<S, G> {
-    pub(crate) fn new(stream: S, limit: Duration, guard: G) -> Self {
-        Self { stream, limit, behind: None, _guard: guard }
+    pub(super) fn new(stream: S, period: Duration, guard: G) -> Self {
+        Self { stream, period, pending: None, _guard: guard }
     }
 
-    /// The outcome of a write. Progress alone does not start the time afresh: a byte now and then would hold an answer
-    /// in memory for hours.
+    /// Handles the outcome of a write. Progress alone does not restart the period: a client that reads a byte now and then
+    /// would keep a response in memory for hours.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match (&written, &mut self.behind) {
+        match (&written, &mut self.pending) {
             (Poll::Pending, _) => return self.wait(cx),
-            (Poll::Ready(Ok(count)), Some(behind)) => behind.taken += *count as u64,
+            (Poll::Ready(Ok(count)), Some(pending)) => pending.written += *count as u64,
             _ => {}
         }
         written
     }
 
-    /// The outcome of a flush: all that was written before is with the system now.
+    /// Handles the outcome of a flush, after which no write is pending.
     fn flushed(&mut self, cx: &mut Context<'_>, flushed: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         match flushed {
             Poll::Pending => self.wait(cx),
             Poll::Ready(_) => {
-                self.behind = None;
+                self.pending = None;
                 flushed
             }
         }
     }
 
-    /// Waits for the client, as long as it is fast enough.
+    /// Returns `Pending`, or an error if too little was written in the period that ended.
     fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let limit = self.limit;
-        let behind = self.behind.get_or_insert_with(|| SlowWrite::new(limit));
-        while behind.end.as_mut().poll(cx).is_ready() {
-            if (behind.taken as f64) < MIN_RATE * limit.as_secs_f64() {
+        let period = self.period;
+        let pending = self.pending.get_or_insert_with(|| PendingWrite::new(period));
+        while pending.end.as_mut().poll(cx).is_ready() {
+            if (pending.written as f64) < MIN_RATE * period.as_secs_f64() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "write timeout")));
             }
-            *behind = SlowWrite::new(limit);
+            *pending = PendingWrite::new(period);
         }
         Poll::Pending
     }
@@ -125,7 +126,7 @@ mod tests {
         (WriteTimeout::new(ours, LIMIT, ()), theirs)
     }
 
-    /// Reads so many bytes after each pause, until nothing more comes.
+    /// Reads up to `bytes` after each pause, until the stream ends. Returns the number of bytes read.
     fn read_slowly(mut theirs: DuplexStream, pause: Duration, bytes: usize) -> JoinHandle<usize> {
         tokio::spawn(async move {
             let (mut read, mut buffer) = (0, vec![0; bytes]);
@@ -140,14 +141,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_reads_ends() {
+    async fn a_write_to_a_client_that_does_not_read_times_out() {
         let (mut stream, _theirs) = stream();
         let stuck = stream.write_all(&[7; 4096]).await.unwrap_err();
         assert_eq!(stuck.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_a_little_now_and_then_is_cut_off() {
+    async fn a_client_that_reads_too_slowly_times_out() {
         let (mut stream, theirs) = stream();
         let reader = read_slowly(theirs, Duration::from_secs(1), 512);
         let stuck = stream.write_all(&vec![7; 4 << 20]).await.unwrap_err();
@@ -157,19 +158,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_client_that_keeps_on_reading_gets_all() {
+    async fn a_client_that_reads_at_the_minimum_rate_gets_everything() {
         let (mut stream, theirs) = stream();
         let reader = read_slowly(theirs, Duration::from_millis(50), 1024);
         let begun = tokio::time::Instant::now();
         stream.write_all(&vec![7; 4 << 20]).await.unwrap();
         stream.flush().await.unwrap();
-        assert!(begun.elapsed() > 5 * LIMIT, "longer than any pause may be");
+        assert!(begun.elapsed() > 5 * LIMIT, "it took several periods");
         drop(stream);
         assert_eq!(reader.await.unwrap(), 4 << 20);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_pauses_between_answers_do_not_count() {
+    async fn pauses_between_responses_do_not_count() {
         let (mut stream, mut theirs) = stream();
         for _ in 0..3 {
             let (written, read) = tokio::join!(
@@ -186,12 +187,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_with_a_stream_is_let_go_of_with_it() {
-        let held = std::sync::Arc::new(());
+    async fn the_guard_is_dropped_with_the_stream() {
+        let guard = std::sync::Arc::new(());
         let (ours, _theirs) = tokio::io::duplex(16);
-        let stream = WriteTimeout::new(ours, LIMIT, held.clone());
-        assert_eq!(std::sync::Arc::strong_count(&held), 2);
+        let stream = WriteTimeout::new(ours, LIMIT, guard.clone());
+        assert_eq!(std::sync::Arc::strong_count(&guard), 2);
         drop(stream);
-        assert_eq!(std::sync::Arc::strong_count(&held), 1);
+        assert_eq!(std::sync::Arc::strong_count(&guard), 1);
     }
 }

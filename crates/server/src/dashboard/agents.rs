@@ -1,4 +1,4 @@
-//! `GET /dashboard/agents`: all agents of the household. `GET /dashboard/agents/{name}`: one of them, whole.
+//! `GET /dashboard/agents`: all agents of the household. `GET /dashboard/agents/{name}`: the details of one.
 
 use amb_core::{AgentName, Quotas, Timestamp};
 use amb_store::{ConversationLine, ConversationQuery, HouseholdConnection, Member, MemberDetails};
@@ -8,10 +8,10 @@ use axum::response::Response;
 
 use super::frame::{PageError, PageFrame, page};
 use super::overview::by_activity;
-use super::session::{Nothing, Posted, Visitor};
+use super::session::{NoFields, Posted, Visitor};
+use super::write::parse_name;
 use crate::app::App;
-use crate::key::ApiKey;
-use crate::query::{Params, Segment};
+use crate::request::{ApiKey, Params, Segment};
 
 /// Agents on a page.
 const PAGE: usize = 100;
@@ -69,10 +69,15 @@ pub(super) async fn agent(
     visitor: Visitor,
     Segment(name): Segment,
 ) -> Result<Response, PageError> {
-    shown(&app, &visitor, &super::write::name(&name)?, None).await
+    render(&app, &visitor, &parse_name(&name)?, None).await
 }
 
-async fn shown(app: &App, visitor: &Visitor, name: &AgentName, new_key: Option<String>) -> Result<Response, PageError> {
+async fn render(
+    app: &App,
+    visitor: &Visitor,
+    name: &AgentName,
+    new_key: Option<String>,
+) -> Result<Response, PageError> {
     let (household, now) = (visitor.household()?, Timestamp::now());
     let (_, details) = app.store.member(household, name, now).await?;
     let talks = ConversationQuery { agent: Some(name.clone()), limit: TALKS, ..ConversationQuery::default() };
@@ -95,17 +100,17 @@ async fn shown(app: &App, visitor: &Visitor, name: &AgentName, new_key: Option<S
     })
 }
 
-/// `POST /dashboard/agents/{name}/key`: a new key, shown once; all that the agent had end at once.
+/// `POST /dashboard/agents/{name}/key`: a new key, shown once. All earlier keys of the agent end at once.
 pub(super) async fn new_key(
     State(app): State<App>,
     Segment(name): Segment,
-    Posted(visitor, Nothing {}): Posted<Nothing>,
+    Posted(visitor, NoFields {}): Posted<NoFields>,
 ) -> Result<Response, PageError> {
-    let name = super::write::name(&name)?;
+    let name = parse_name(&name)?;
     let key = ApiKey::fresh()?;
     let renewed = app.store.renew_key(&visitor.viewer.agent, &name, key.to_keep(), Timestamp::now()).await?;
     let agent = app.publish(renewed);
     app.hub.evict(agent.key);
     tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, "gave an agent a new key");
-    shown(&app, &visitor, &name, Some(key.reveal().to_owned())).await
+    render(&app, &visitor, &name, Some(key.reveal().to_owned())).await
 }

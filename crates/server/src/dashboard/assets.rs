@@ -1,12 +1,11 @@
-//! The stylesheet, the script and the icon, at addresses that change with their content.
+//! The stylesheet, the script and the icon, at URLs that contain a hash of their content.
 
 use std::sync::OnceLock;
 
+use crate::request::Segment;
 use amb_store::KeyHash;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-
-use crate::query::Segment;
 
 pub(super) static STYLE: Asset =
     Asset::new("css", "text/css; charset=utf-8", include_str!("../../assets/dashboard.css"));
@@ -14,7 +13,7 @@ pub(super) static SCRIPT: Asset =
     Asset::new("js", "text/javascript; charset=utf-8", include_str!("../../assets/dashboard.js"));
 pub(super) static ICON: Asset = Asset::new("svg", "image/svg+xml", include_str!("../../assets/icon.svg"));
 
-/// A file that is part of the program.
+/// A file embedded in the binary.
 pub(super) struct Asset {
     extension: &'static str,
     media_type: &'static str,
@@ -27,7 +26,7 @@ impl Asset {
         Self { extension, media_type, text, name: OnceLock::new() }
     }
 
-    /// Its name, of which the content's hash is a part.
+    /// The file name, with a hash of the content.
     fn name(&self) -> &str {
         self.name.get_or_init(|| {
             let hash = KeyHash::of(self.text).to_hex();
@@ -35,13 +34,12 @@ impl Asset {
         })
     }
 
-    /// Where it is.
     pub(super) fn url(&self) -> String {
         format!("/dashboard/assets/{}", self.name())
     }
 }
 
-/// `GET /dashboard/assets/{name}`. What is at such an address never changes.
+/// `GET /dashboard/assets/{name}`. The content of a URL never changes.
 pub(super) async fn asset(Segment(name): Segment) -> Response {
     let Some(asset) = [&STYLE, &SCRIPT, &ICON].into_iter().find(|asset| asset.name() == name) else {
         return StatusCode::NOT_FOUND.into_response();

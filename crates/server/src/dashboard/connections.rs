@@ -1,28 +1,25 @@
-//! `GET /dashboard/connections`: with whom the agents of the household may talk; and what the person decides about it.
-
-use std::sync::Arc;
+//! `GET /dashboard/connections`: the connections of the household's agents, and the forms to change them.
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
+use amb_core::limits::MAX_INTRO_CHARS;
 use amb_core::stepping_in::ConnectionAct;
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
-use amb_store::{Agent, Ask, ConnectionDecision, HouseholdConnection, WaitingRequest, random_code};
+use amb_store::{Agent, ConnectionDecision, HouseholdConnection, WaitingRequest};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::frame::{PageError, PageFrame, onward, page};
+use super::frame::{PageError, PageFrame, page, redirect};
 use super::session::{Posted, Visitor};
-use super::write::name;
+use super::write::parse_name;
 use crate::app::App;
-use crate::caller::ClientAddress;
+use crate::request::{ClientAddress, check_text};
+use crate::routes::approve::parse_code;
+use crate::routes::connect::ask;
 
 /// Connections on the page: those that changed last.
 const SHOWN: u32 = 200;
-/// Longest greeting with a request.
-const MAX_INTRO: usize = 500;
-/// Longer texts are no code.
-const MAX_CODE: usize = 64;
 
 #[derive(Template)]
 #[template(path = "connections.html")]
@@ -37,7 +34,7 @@ struct ConnectionsPage {
 struct ConnectionList {
     title: &'static str,
     links: Vec<HouseholdConnection>,
-    /// What can be done with them, and what that is called.
+    /// The last path segment and the label of the form to change them.
     decide: Option<(&'static str, &'static str)>,
 }
 
@@ -73,13 +70,13 @@ pub(super) async fn connections(State(app): State<App>, visitor: Visitor) -> Res
     })
 }
 
-/// What a form of this page says.
+/// The fields of all forms of this page.
 #[derive(Deserialize)]
 pub(super) struct ConnectionForm {
-    /// The agent of the household in whose name this is.
+    /// The agent of the household that the person acts for.
     #[serde(default)]
     agent: String,
-    /// The other one.
+    /// The other agent.
     #[serde(default)]
     peer: String,
     #[serde(default)]
@@ -88,7 +85,7 @@ pub(super) struct ConnectionForm {
     intro: String,
 }
 
-/// `POST /dashboard/connections/{what}`: decides in the name of an agent of the household.
+/// `POST /dashboard/connections/{what}`: decides on behalf of an agent of the household.
 pub(super) async fn decide(
     State(app): State<App>,
     Path(what): Path<String>,
@@ -96,21 +93,23 @@ pub(super) async fn decide(
     Posted(visitor, form): Posted<ConnectionForm>,
 ) -> Result<Response, PageError> {
     let now = Timestamp::now();
-    let (agent, _) = app.store.member(visitor.household()?, &name(&form.agent)?, now).await?;
+    let (agent, _) = app.store.member(visitor.household()?, &parse_name(&form.agent)?, now).await?;
     let change = |change: ConnectionChange| {
         let decision = ConnectionDecision::Change { peer: other(&agent, &form.peer)?, change };
         Ok::<_, PageError>(decision)
     };
     let (did, decision) = match what.as_str() {
         "approve" => {
-            app.limits.code(&*app.store, agent.key, address).await?;
-            let code = form.code.trim().to_ascii_uppercase();
-            if code.is_empty() || code.chars().count() > MAX_CODE || code.contains('\0') {
-                return Err(PageError::not_found("no request with this code waits; a code looks like XC-992"));
-            }
-            (ConnectionAct::Approved, ConnectionDecision::Approve { code })
+            app.limits.code(agent.key, address).await?;
+            (ConnectionAct::Approved, ConnectionDecision::Approve { code: parse_code(&form.code)? })
         }
-        "ask" => (ConnectionAct::Asked, ask(&app, &agent, &form, now).await?),
+        "ask" => {
+            let target = other(&agent, &form.peer)?;
+            check_text("The greeting", &form.intro, MAX_INTRO_CHARS)?;
+            app.limits.connect(agent.key).await?;
+            let intro = Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty());
+            (ConnectionAct::Asked, ConnectionDecision::Ask(ask(&app, target, intro, now)?))
+        }
         "reject" => (ConnectionAct::Rejected, change(ConnectionChange::Reject)?),
         "revoke" => (ConnectionAct::Revoked, change(ConnectionChange::Revoke)?),
         "block" => (ConnectionAct::Blocked, change(ConnectionChange::Block)?),
@@ -120,29 +119,16 @@ pub(super) async fn decide(
     let person = &visitor.viewer.agent;
     app.publish(app.store.decide_connection(person, &agent.name, decision, now).await?);
     if did == ConnectionAct::Approved {
-        app.limits.right_code(&*app.store, agent.key, address).await;
+        app.limits.refund_code(agent.key, address).await;
     }
     tracing::info!(person = %person.name, agent = %agent.name, what, "decided about a connection");
-    Ok(onward(&format!("/dashboard/connections?done={}", did.as_str())))
+    Ok(redirect(&format!("/dashboard/connections?done={}", did.as_str())))
 }
 
-/// The other side of a connection.
+/// Parses the name of the other side of a connection.
 fn other(agent: &Agent, peer: &str) -> Result<AgentName, PageError> {
-    match name(peer)? {
+    match parse_name(peer)? {
         peer if peer == agent.name => Err(OfficeError::new(Code::Invalid, "name another agent").into()),
         peer => Ok(peer),
     }
-}
-
-async fn ask(app: &App, agent: &Agent, form: &ConnectionForm, now: Timestamp) -> Result<ConnectionDecision, PageError> {
-    let target = other(agent, &form.peer)?;
-    crate::text::check("The greeting", &form.intro, MAX_INTRO)?;
-    app.limits.connect(&*app.store, agent.key).await?;
-    Ok(ConnectionDecision::Ask(Ask {
-        codes: Arc::new(random_code),
-        private_code: app.config.private_codes,
-        expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
-        max_pending: Some(app.config.max_pending),
-        ..Ask::new(target, Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty()))
-    }))
 }

@@ -1,4 +1,4 @@
-//! `GET /dashboard/conversations/{session}`: a conversation as a readable exchange; and what the person does in it.
+//! `GET /dashboard/conversations/{session}`: a conversation and its forms; and downloads of parts of a message.
 
 use std::collections::HashSet;
 
@@ -18,13 +18,13 @@ use super::markdown::{MAX_SHOWN, formatted};
 use super::picture;
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::{Params, Segment, parse_id};
+use crate::request::{Params, Segment, parse_id};
 
 /// Messages on a page.
 const PAGE: u32 = 50;
-/// Characters of data that are shown; the rest is a download.
+/// Characters shown of a data part; all of it can be downloaded.
 const MAX_DATA: usize = 4_000;
-/// Characters that all messages of a page have together, beyond which each is shown by its beginning.
+/// Characters shown of all messages of a page together; beyond it each is cut.
 const MAX_PAGE: usize = 60_000;
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ struct ConversationPage {
     mails: Vec<ShownMessage>,
     older: Option<String>,
     newer: Option<String>,
-    /// Whom the person can write to from here; `None` on older pages.
+    /// Possible recipients of the person's reply; `None` on older pages.
     write_to: Option<Vec<String>>,
     /// Whether the person is in the conversation.
     in_it: bool,
@@ -56,7 +56,7 @@ impl ConversationPage {
     }
 }
 
-/// A small word about a message.
+/// A label of a message.
 struct Chip {
     text: String,
     tone: &'static str,
@@ -68,7 +68,7 @@ struct DataPart {
     text: String,
 }
 
-/// A message as it is shown.
+/// A message, ready for the template.
 struct ShownMessage {
     id: MessageId,
     from: AgentName,
@@ -78,7 +78,7 @@ struct ShownMessage {
     mine: bool,
     chips: Vec<Chip>,
     body: Html,
-    /// Characters that are not shown.
+    /// The number of characters that are not shown.
     cut: usize,
     data: Vec<DataPart>,
     files: Vec<String>,
@@ -87,24 +87,25 @@ struct ShownMessage {
 }
 
 impl ShownMessage {
-    fn of(mail: MessageWithReceipts, group: Option<&String>, me: &AgentName, most: usize, now: Timestamp) -> Self {
+    fn of(mail: MessageWithReceipts, group: Option<&String>, me: &AgentName, max: usize, now: Timestamp) -> Self {
         let MessageWithReceipts { message, receipts } = mail;
         let text = message.text();
-        let (shown, cut) = visible::clip(&text, most);
+        let (shown, cut) = visible::clip(&text, max);
         let mut chips = Vec::new();
+        let mut chip = |text: String, tone: &'static str| chips.push(Chip { text, tone });
         if let Some(task) = &message.task {
-            chips.push(Chip { text: format!("task {}", task.state.as_str()), tone: html::task_tone(&task.state) });
+            chip(format!("task {}", task.state.as_str()), html::task_tone(&task.state));
         } else if message.kind.as_str() != "message" {
-            chips.push(Chip { text: line(message.kind.as_str(), 40), tone: "" });
+            chip(line(message.kind.as_str(), 40), "");
         }
         match message.priority {
-            Priority::Urgent => chips.push(Chip { text: "urgent".to_owned(), tone: "bad" }),
-            Priority::High => chips.push(Chip { text: "high".to_owned(), tone: "warn" }),
-            Priority::Low => chips.push(Chip { text: "low".to_owned(), tone: "" }),
+            Priority::Urgent => chip("urgent".to_owned(), "bad"),
+            Priority::High => chip("high".to_owned(), "warn"),
+            Priority::Low => chip("low".to_owned(), ""),
             Priority::Normal => {}
         }
         if message.is_automatic() {
-            chips.push(Chip { text: "automatic".to_owned(), tone: "" });
+            chip("automatic".to_owned(), "");
         }
         let mut files = Vec::new();
         let mut data = Vec::new();
@@ -121,7 +122,7 @@ impl ShownMessage {
                 }
             }
         }
-        let receipts = receipts.iter().map(|receipt| receipt_words(receipt, &now)).collect();
+        let receipts = receipts.iter().map(|receipt| receipt_line(receipt, &now)).collect();
         Self {
             path: picture::path(&message.trace, &message.to, message.ttl, group.map(String::as_str)),
             body: formatted(shown),
@@ -140,8 +141,8 @@ impl ShownMessage {
     }
 }
 
-/// How far a message has come, in words.
-fn receipt_words(receipt: &amb_core::Receipt, now: &Timestamp) -> Html {
+/// The state of a message at one recipient, in words.
+fn receipt_line(receipt: &amb_core::Receipt, now: &Timestamp) -> Html {
     let (sign, word) = match receipt.state {
         ReceiptState::Read => ("✓✓", "read by"),
         _ if receipt.rung_at.is_some() => ("✓", "rung for"),
@@ -164,7 +165,7 @@ pub(super) async fn conversation(
         app.store.conversation(household, &session, query.before.as_ref(), PAGE),
         app.store.members(household, now)
     )?;
-    read_by_person(&app, &visitor, &talk, now).await?;
+    mark_read(&app, &visitor, &talk, now).await?;
     let me = &visitor.viewer.agent.name;
     let members: HashSet<AgentName> = members.into_iter().map(|member| member.name).collect();
     let in_it = talk.members.contains(me);
@@ -176,9 +177,9 @@ pub(super) async fn conversation(
     let at = format!("/dashboard/conversations/{}", talk.id);
     let oldest = talk.messages.first().map(|mail| mail.message.id.clone());
     let older = oldest.filter(|_| talk.older).map(|id| format!("{at}?before={id}"));
-    let most = MAX_SHOWN.min(MAX_PAGE / talk.messages.len().max(1)).max(400);
+    let max = MAX_SHOWN.min(MAX_PAGE / talk.messages.len().max(1)).max(400);
     let mails = talk.messages.iter().cloned();
-    let mails = mails.map(|mail| ShownMessage::of(mail, talk.group.as_ref(), me, most, now)).collect();
+    let mails = mails.map(|mail| ShownMessage::of(mail, talk.group.as_ref(), me, max, now)).collect();
     page(&ConversationPage {
         frame: PageFrame::new(&visitor, "Conversations", line(&talk.subject, 60)),
         mails,
@@ -193,13 +194,13 @@ pub(super) async fn conversation(
     })
 }
 
-/// What came to the person has been read once it is shown to them.
-async fn read_by_person(app: &App, visitor: &Visitor, talk: &Conversation, now: Timestamp) -> Result<(), PageError> {
+/// Marks the messages to the person as read, because the page shows them.
+async fn mark_read(app: &App, visitor: &Visitor, talk: &Conversation, now: Timestamp) -> Result<(), PageError> {
     let me = &visitor.viewer.agent;
-    let is_mine = |mail: &&MessageWithReceipts| {
+    let is_unread = |mail: &&MessageWithReceipts| {
         mail.receipts.iter().any(|receipt| receipt.recipient == me.name && receipt.state != ReceiptState::Read)
     };
-    let unread: Vec<_> = talk.messages.iter().filter(is_mine).map(|mail| mail.message.id.clone()).collect();
+    let unread: Vec<_> = talk.messages.iter().filter(is_unread).map(|mail| mail.message.id.clone()).collect();
     if !unread.is_empty() {
         app.publish(app.store.ack(me, &unread, now).await?);
     }

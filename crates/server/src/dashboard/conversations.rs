@@ -11,13 +11,13 @@ use super::frame::{PageError, PageFrame, page};
 use super::html::segment;
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::Params;
+use crate::request::Params;
 
 /// Conversations on a page.
 const PAGE: u32 = 40;
-/// Messages found by words.
+/// Messages shown of a search.
 const HITS: u32 = 20;
-/// Longest search.
+/// Maximum length of a search, in characters.
 const MAX_QUERY: usize = 200;
 
 #[derive(Deserialize)]

@@ -1,48 +1,54 @@
-//! What all pages share: the frame around them, the headers they go out with, and how failures are shown.
+//! What all pages share: the frame around them, their headers, and error pages.
 
-use amb_core::{AgentName, Code, OfficeError, Timestamp};
+use amb_core::{AgentName, OfficeError, Timestamp};
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html as HtmlResponse, IntoResponse, Redirect, Response};
 
 use super::session::Visitor;
-use crate::problem::Problem;
+use crate::request::Problem;
 
-/// Nothing but our own files, no inline script or style, no frame around us, forms to ourselves alone.
+/// Only our own files, no inline script or style, no embedding in frames, forms only to ourselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The frame of a page: title, navigation, messages.
+/// The frame of a page: title, navigation, flash message.
 pub(super) struct PageFrame {
     pub(super) title: String,
+    /// The name of the current [`NavItem`].
     page: &'static str,
     pub(super) who: AgentName,
     household: bool,
     operator: bool,
-    /// Whether operators read all mail here; each page then says so.
+    /// Whether operators can read all mail; each page then says so.
     pub(super) mail_is_read: bool,
     pub(super) csrf: String,
     pub(super) flash: Option<Flash>,
     pub(super) now: Timestamp,
 }
 
-/// The message about the last action.
+/// The message about the result of the last form.
 pub(super) struct Flash {
     pub(super) bad: bool,
     pub(super) text: String,
 }
 
-/// A page in the list of pages.
+/// A page in the navigation.
 pub(super) struct NavItem {
     pub(super) name: &'static str,
     pub(super) href: &'static str,
+    /// Pressed after `g`, it opens the page.
     pub(super) key: &'static str,
+    /// The path of an SVG.
     pub(super) icon: &'static str,
+    /// Whether this is the current page.
     pub(super) here: bool,
 }
 
-const OVERVIEW: (&str, &str, &str, &str) = ("Overview", "/dashboard", "o", "M3 9l7-6 7 6v8H12v-5H8v5H3z");
-const HOUSEHOLD: [(&str, &str, &str, &str); 6] = [
+type NavEntry = (&'static str, &'static str, &'static str, &'static str);
+
+const HOUSEHOLD: [NavEntry; 7] = [
+    ("Overview", "/dashboard", "o", "M3 9l7-6 7 6v8H12v-5H8v5H3z"),
     ("Conversations", "/dashboard/conversations", "c", "M3 4h14v9H9l-4 4v-4H3z"),
     ("Tasks", "/dashboard/tasks", "t", "M4 5h2M4 10h2M4 15h2M9 5h8M9 10h8M9 15h8"),
     (
@@ -60,8 +66,8 @@ const HOUSEHOLD: [(&str, &str, &str, &str); 6] = [
     ),
     ("Connections", "/dashboard/connections", "k", "M8 12l4-4M7 9l-2 2a3 3 0 004 4l2-2M13 11l2-2a3 3 0 00-4-4L9 7"),
 ];
-const MAIL: (&str, &str, &str, &str) = ("All mail", "/dashboard/mail", "m", "M3 5h14v10H3zM3 6l7 5 7-5");
-const HEALTH: (&str, &str, &str, &str) = ("Health", "/dashboard/health", "h", "M2 10h4l2-5 4 10 2-5h4");
+const HEALTH: NavEntry = ("Health", "/dashboard/health", "h", "M2 10h4l2-5 4 10 2-5h4");
+const MAIL: NavEntry = ("All mail", "/dashboard/mail", "m", "M3 5h14v10H3zM3 6l7 5 7-5");
 
 impl PageFrame {
     pub(super) fn new(visitor: &Visitor, page: &'static str, title: impl Into<String>) -> Self {
@@ -78,16 +84,16 @@ impl PageFrame {
         }
     }
 
-    /// The pages that this visitor can go to.
+    /// The pages that this visitor can open.
     pub(super) fn nav(&self) -> Vec<NavItem> {
-        let household = self.household.then_some(std::iter::once(OVERVIEW).chain(HOUSEHOLD)).into_iter().flatten();
+        let household = self.household.then_some(HOUSEHOLD).into_iter().flatten();
         let mail = (self.operator && self.mail_is_read).then_some(MAIL);
         let pages = household.chain(self.operator.then_some(HEALTH)).chain(mail);
         pages.map(|(name, href, key, icon)| NavItem { name, href, key, icon, here: name == self.page }).collect()
     }
 }
 
-/// A page as it goes out.
+/// Renders a page.
 pub(super) fn page(template: &impl Template) -> Result<Response, PageError> {
     with_status(StatusCode::OK, template)
 }
@@ -95,18 +101,18 @@ pub(super) fn page(template: &impl Template) -> Result<Response, PageError> {
 fn with_status(status: StatusCode, template: &impl Template) -> Result<Response, PageError> {
     let text = template.render().map_err(OfficeError::internal)?;
     let mut response = (status, HtmlResponse(text)).into_response();
-    guard(&mut response);
+    add_headers(&mut response);
     Ok(response)
 }
 
-/// Adds the headers that every answer of the dashboard has.
-pub(super) fn guard(response: &mut Response) {
+/// Adds the security headers of every response of the dashboard.
+pub(super) fn add_headers(response: &mut Response) {
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // Nothing to other hosts. Without any, browsers call the origin of our own forms `null`, which is refused.
+        // Not `no-referrer`: browsers would then send `Origin: null` with our own forms, which is refused.
         (header::REFERRER_POLICY, "same-origin"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -116,18 +122,18 @@ pub(super) fn guard(response: &mut Response) {
     }
 }
 
-/// After a form: to the page that shows what came of it.
-pub(super) fn onward(to: &str) -> Response {
+/// Redirects to a page, usually after a form.
+pub(super) fn redirect(to: &str) -> Response {
     let mut response = Redirect::to(to).into_response();
-    guard(&mut response);
+    add_headers(&mut response);
     response
 }
 
-/// A download: never shown by the browser itself.
+/// A download, which the browser saves and never renders.
 pub(super) fn download(name: &str, text: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");
     let mut response = text.into_response();
-    guard(&mut response);
+    add_headers(&mut response);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     if let Ok(value) = HeaderValue::from_str(&disposition) {
@@ -136,17 +142,17 @@ pub(super) fn download(name: &str, text: String) -> Response {
     response
 }
 
-/// A page without the frame: for those who are not in, and for failures.
+/// A page without the frame: for visitors who are not signed in, and for errors.
 #[derive(Template)]
 #[template(path = "gate.html")]
 pub(super) struct Gate<'a> {
     pub(super) title: &'a str,
     pub(super) text: &'a str,
-    /// What to run.
+    /// A shell command to run.
     pub(super) command: Option<&'a str>,
-    /// Where to go, and what that is called.
+    /// The URL and text of a link.
     pub(super) link: Option<(&'a str, &'a str)>,
-    /// Go there at once.
+    /// Whether the browser follows the link at once.
     pub(super) at_once: bool,
 }
 
@@ -159,7 +165,7 @@ impl Gate<'_> {
     }
 }
 
-/// A failure, as a page.
+/// An error, rendered as a page.
 pub(super) struct PageError(Problem);
 
 impl<E: Into<Problem>> From<E> for PageError {
@@ -169,18 +175,16 @@ impl<E: Into<Problem>> From<E> for PageError {
 }
 
 impl PageError {
-    /// Nothing at this address.
-    pub(super) fn not_found(what: &str) -> Self {
-        OfficeError::new(Code::NotFound, what.to_owned()).into()
+    pub(super) fn not_found(detail: &str) -> Self {
+        OfficeError::not_found(detail).into()
     }
 
-    /// Whether the sender of the form can correct it.
-    pub(super) fn is_the_callers(&self) -> bool {
+    /// Whether the visitor can correct the form.
+    pub(super) fn is_correctable(&self) -> bool {
         self.0.status().is_client_error() && self.0.status() != StatusCode::UNAUTHORIZED
     }
 
-    /// What went wrong, for the page that has the form.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn detail(&self) -> &str {
         self.0.detail()
     }
 }
@@ -196,12 +200,12 @@ impl IntoResponse for PageError {
             status if status.is_server_error() => "The office failed",
             _ => "That did not work",
         };
-        let out = status == StatusCode::UNAUTHORIZED;
-        let text = self.0.detail().to_owned();
-        let command = out.then_some("amb dashboard");
-        let link = (!out).then_some(("/dashboard", "To the overview"));
-        let mut response = Gate { title, text: &text, command, link, at_once: false }.response(status);
-        // Carries the cause to the middleware, which logs it.
+        let signed_out = status == StatusCode::UNAUTHORIZED;
+        let text = self.0.detail();
+        let command = signed_out.then_some("amb dashboard");
+        let link = (!signed_out).then_some(("/dashboard", "To the overview"));
+        let mut response = Gate { title, text, command, link, at_once: false }.response(status);
+        // Passes the cause on to the middleware, which logs it.
         let problem = self.0.into_response();
         response.extensions_mut().extend(problem.extensions().clone());
         if let Some(wait) = problem.headers().get(header::RETRY_AFTER) {

@@ -1,4 +1,4 @@
-//! `GET /dashboard/groups`: groups and transcripts. `GET /dashboard/transcripts/{owner}/{key}`: one of them.
+//! `GET /dashboard/groups`: groups and transcripts. `GET /dashboard/transcripts/{owner}/{key}`: one transcript.
 
 use amb_core::doc::Group;
 use amb_core::render::visible;
@@ -14,9 +14,9 @@ use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, line, segment};
 use super::markdown::formatted;
 use super::session::Visitor;
+use super::write::parse_name;
 use crate::app::App;
-use crate::problem::Problem;
-use crate::query::Params;
+use crate::request::{Params, Problem};
 
 /// Transcripts on the page.
 const TRANSCRIPTS: u32 = 200;
@@ -46,11 +46,11 @@ pub(super) async fn groups(State(app): State<App>, visitor: Visitor) -> Result<R
     page(&GroupsPage { frame: PageFrame::new(&visitor, "Groups", "Groups and transcripts"), groups, transcripts })
 }
 
-/// A line as it is shown.
+/// A line, ready for the template.
 struct ShownLine {
     number: u64,
     author: String,
-    /// Who is said to have spoken, where that is not the author.
+    /// The sender that the author named, if it is not the author.
     sender: Option<String>,
     at: Option<Timestamp>,
     body: Html,
@@ -78,7 +78,7 @@ pub(super) async fn transcript(
     Path((owner, key)): Path<(String, String)>,
     Params(query): Params<TranscriptQuery>,
 ) -> Result<Response, PageError> {
-    let owner = super::write::name(&owner)?;
+    let owner = parse_name(&owner)?;
     let key: TranscriptKey = key.parse().map_err(|_| Problem::field("path.key", "is no key of a transcript"))?;
     let lines = app.store.transcript_lines(visitor.household()?, &owner, &key, query.before, LINES).await?;
     let at = format!("/dashboard/transcripts/{owner}/{}", segment(key.as_str()));

@@ -1,4 +1,4 @@
-//! `GET /dashboard/health`: how the office does, for its operator.
+//! `GET /dashboard/health`: statistics of the office, for its operator.
 
 use amb_core::{Code, OfficeError};
 use askama::Template;
@@ -8,8 +8,8 @@ use axum::response::Response;
 use super::frame::{PageError, PageFrame, page};
 use super::html::{Html, bytes, number};
 use super::picture::chart;
-use super::ring::{INTERVAL, RingSample};
 use super::session::Visitor;
+use super::stats::{INTERVAL, Sample};
 use crate::app::App;
 
 #[derive(Template)]
@@ -34,9 +34,9 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         let detail = "the office's health is for its operator";
         return Err(OfficeError::new(Code::Forbidden, detail).into());
     }
-    let samples = app.ring.samples();
+    let samples = app.stats.samples();
     let last = samples.last().copied().unwrap_or_default();
-    let line = |of: fn(&RingSample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
+    let line = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
     let draw = |title: &'static str, about: &'static str, now: String, lines: &[Vec<f64>]| {
         let lines: Vec<&[f64]> = lines.iter().map(Vec::as_slice).collect();
         Chart { title, about, picture: chart(&format!("{title}: {now}"), &lines), now }

@@ -1,13 +1,13 @@
-//! Small pieces of HTML that many pages have.
+//! Formatting helpers for the templates.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use amb_core::render::visible;
 use amb_core::{AgentName, Status, Task, TaskState, Timestamp};
 use askama::filters::HtmlSafe;
 
-/// HTML that is written as it is. Made in this module, `markdown` and `picture` only, from text that went through [`escape`].
+/// HTML that templates do not escape. Made only here, in `markdown` and in `picture`, from text that went through
+/// [`escape`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Html(pub(super) String);
 
@@ -19,14 +19,14 @@ impl fmt::Display for Html {
 
 impl HtmlSafe for Html {}
 
-/// The text as HTML shows it.
+/// Escapes a text for an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     push_escaped(&mut out, text);
     out
 }
 
-/// Adds the text as HTML shows it, in an element or in a quoted attribute.
+/// Appends a text like [`escape`].
 pub(super) fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
@@ -40,7 +40,7 @@ pub(super) fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// A text on one line, with everything that nobody would see written out, and cut where it is long. Not escaped.
+/// Formats a text for one line: invisible characters are made visible, and it is cut after `max` characters. Not escaped.
 pub(super) fn line(text: &str, max: usize) -> String {
     let (head, left) = visible::clip(text, max);
     let shown = visible::line(head);
@@ -50,19 +50,19 @@ pub(super) fn line(text: &str, max: usize) -> String {
     }
 }
 
-/// A moment: relative to now, with the moment itself for scripts and readers.
+/// A time relative to now, with the absolute time for scripts and as tooltip.
 pub(super) fn ago(at: &Timestamp, now: &Timestamp) -> Html {
     let seconds = now.as_second() - at.as_second();
     Html(format!("<time datetime=\"{}\" title=\"{}\">{}</time>", iso(at), shown(at), relative(seconds)))
 }
 
-/// A moment in the form that scripts read.
+/// A time in ISO 8601, in whole seconds.
 fn iso(at: &Timestamp) -> String {
     let whole = Timestamp::from_second(at.as_second()).unwrap_or(*at);
     whole.to_string()
 }
 
-/// A moment for readers without a script.
+/// A time for readers, in UTC.
 pub(super) fn shown(at: &Timestamp) -> String {
     let text = iso(at);
     let minutes = text.get(..16).unwrap_or(&text).replace('T', " ");
@@ -87,7 +87,7 @@ fn relative(seconds: i64) -> String {
     }
 }
 
-/// Which of the eight colours a name has: always the same.
+/// Returns which of the eight colours a name has (FNV-1a).
 pub(super) fn hue(name: &str) -> u32 {
     let mixed = name.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (mixed ^ (mixed >> 15)) % 8
@@ -103,27 +103,27 @@ fn initials(name: &str) -> String {
     letters.to_uppercase()
 }
 
-/// A small sign for an agent, beside its name.
+/// The avatar of an agent.
 pub(super) fn avatar(name: &str) -> Html {
-    sign(name, "")
+    avatar_with(name, "")
 }
 
-/// A smaller one.
+/// A smaller [`avatar`].
 pub(super) fn small_avatar(name: &str) -> Html {
-    sign(name, " s")
+    avatar_with(name, " s")
 }
 
-fn sign(name: &str, class: &str) -> Html {
+fn avatar_with(name: &str, class: &str) -> Html {
     Html(format!("<span class=\"av h{}{class}\" aria-hidden=\"true\">{}</span>", hue(name), escape(&initials(name))))
 }
 
-/// The signs of those who talk.
+/// The avatars of the members of a conversation.
 pub(super) fn pair(names: &[AgentName]) -> Html {
-    let signs: String = names.iter().take(3).map(|name| avatar(name.as_str()).0).collect();
-    Html(format!("<span class=\"pair\">{signs}</span>"))
+    let avatars: String = names.iter().take(3).map(|name| avatar(name.as_str()).0).collect();
+    Html(format!("<span class=\"pair\">{avatars}</span>"))
 }
 
-/// A presence in a word that is a class, too.
+/// A presence, as text and as CSS class.
 pub(super) fn presence(status: &Status) -> &'static str {
     match status {
         Status::Idle => "idle",
@@ -132,7 +132,7 @@ pub(super) fn presence(status: &Status) -> &'static str {
     }
 }
 
-/// The colour of a task's state.
+/// The CSS class of a task's state.
 pub(super) fn task_tone(state: &TaskState) -> &'static str {
     match state {
         TaskState::Completed => "good",
@@ -142,7 +142,7 @@ pub(super) fn task_tone(state: &TaskState) -> &'static str {
     }
 }
 
-/// Where a task stands, in a word.
+/// The state of a task, in a word.
 pub(super) fn task_word(task: &Task) -> &'static str {
     match task.canceled_by {
         Some(_) => "canceled",
@@ -150,7 +150,7 @@ pub(super) fn task_word(task: &Task) -> &'static str {
     }
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between thousands.
 pub(super) fn number(value: &u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -163,7 +163,7 @@ pub(super) fn number(value: &u64) -> String {
     out
 }
 
-/// Bytes in the unit that fits.
+/// Formats a number of bytes with a unit.
 pub(super) fn bytes(value: &u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let (mut size, mut unit) = (*value as f64, 0);
@@ -175,7 +175,7 @@ pub(super) fn bytes(value: &u64) -> String {
     format!("{size:.digits$} {}", UNITS[unit])
 }
 
-/// A text for a path segment or the value of a query.
+/// Percent-encodes a path segment or the value of a query parameter.
 pub(super) fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -187,11 +187,11 @@ pub(super) fn segment(text: &str) -> String {
     out
 }
 
-/// The word with an `s` where there are several.
-pub(super) fn several(count: usize, word: &str) -> Cow<'_, str> {
+/// Formats a count with its noun.
+pub(super) fn several(count: usize, noun: &str) -> String {
     match count {
-        1 => Cow::Owned(format!("1 {word}")),
-        _ => Cow::Owned(format!("{count} {word}s")),
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_from_now() {
+    fn times_are_relative_to_now() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let at = |seconds: i64| Timestamp::from_second(1_000_000 - seconds).unwrap();
         let text = |seconds: i64| ago(&at(seconds), &now).0;

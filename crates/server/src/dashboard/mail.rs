@@ -1,4 +1,4 @@
-//! `GET /dashboard/mail`: what is said in the whole office, for an operator where the office was started so.
+//! `GET /dashboard/mail`: all mail of the office, for operators if `operators_read_mail` is set.
 
 use amb_core::{Code, MessageId, OfficeError};
 use amb_store::SaidLine;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::frame::{PageError, PageFrame, page};
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::Params;
+use crate::request::Params;
 
 /// Messages on a page.
 const PAGE: u32 = 30;

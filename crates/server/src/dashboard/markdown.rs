@@ -1,21 +1,21 @@
-//! Mail as it is shown: Markdown for its formatting alone.
+//! Renders the text of messages as Markdown, for its formatting alone.
 //!
-//! What a sender writes becomes text within a fixed set of elements without attributes. HTML in it is shown as text; a link is
-//! its words followed by its address, and leads nowhere; an image is its description and address.
+//! The output is text within a fixed set of elements. HTML in the text is escaped; a link becomes its text followed by its
+//! URL, not clickable; an image becomes its description and URL.
 
 use amb_core::render::visible;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::html::{Html, push_escaped};
 
-/// Characters of one message that a page shows; the rest is a download.
+/// Characters shown of one message; all of it can be downloaded.
 pub(super) const MAX_SHOWN: usize = 20_000;
-/// Elements within each other that are shown as such; what is deeper is text.
+/// Maximum depth of nested elements; deeper ones become text.
 const MAX_DEPTH: usize = 24;
 
-/// The text as formatted HTML. Give it at most [`MAX_SHOWN`] characters.
+/// Renders a text as HTML. The caller cuts it to [`MAX_SHOWN`] characters.
 pub(super) fn formatted(text: &str) -> Html {
-    // Bidi overrides and other invisible characters are written out, as where mail is shown to a model.
+    // Bidi overrides and other invisible characters are made visible, as where mail is shown to a model.
     let text = visible::text(text);
     let parser = Parser::new_ext(&text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
     let mut writer = HtmlWriter { out: String::with_capacity(text.len() + text.len() / 4), ..HtmlWriter::default() };
@@ -26,12 +26,12 @@ pub(super) fn formatted(text: &str) -> Html {
 #[derive(Default)]
 struct HtmlWriter {
     out: String,
-    /// What was opened, and is to be closed.
+    /// The closing tags of open elements.
     open: Vec<&'static str>,
-    /// Elements that were too deep to be opened.
+    /// The number of open elements beyond [`MAX_DEPTH`], which are not written.
     too_deep: usize,
-    /// Addresses of the links and images that are open.
-    addresses: Vec<String>,
+    /// The URLs of open links and images.
+    urls: Vec<String>,
     in_code: bool,
 }
 
@@ -62,7 +62,6 @@ impl HtmlWriter {
             Event::Start(tag) => self.start(tag),
             Event::End(end) => self.end(end),
             Event::Text(text) | Event::InlineMath(text) | Event::DisplayMath(text) => self.text(&text),
-            // As text, line breaks included.
             Event::Html(text) | Event::InlineHtml(text) => self.text(&text),
             Event::FootnoteReference(text) => self.text(&text),
             Event::Code(text) => {
@@ -70,7 +69,7 @@ impl HtmlWriter {
                 self.text(&text);
                 self.out.push_str("</code>");
             }
-            // A line of mail is a line: agents do not write with Markdown's folding in mind.
+            // Keeps line breaks, unlike Markdown: agents do not expect lines to be joined.
             Event::SoftBreak | Event::HardBreak => self.out.push_str(if self.in_code { "\n" } else { "<br>" }),
             Event::Rule => self.out.push_str("<hr>"),
             Event::TaskListMarker(done) => self.out.push_str(if done { "☑ " } else { "☐ " }),
@@ -79,7 +78,7 @@ impl HtmlWriter {
 
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
-            // Not a heading element: a screen reader would list the sender's headings among those of the page.
+            // Not heading elements: a screen reader would list them among the headings of the page.
             Tag::Heading { level: HeadingLevel::H1, .. } => self.open("<p class=\"h h1\">", "</p>"),
             Tag::Heading { .. } => self.open("<p class=\"h\">", "</p>"),
             Tag::Paragraph => self.open("<p dir=\"auto\">", "</p>"),
@@ -92,14 +91,13 @@ impl HtmlWriter {
             Tag::List(None) => self.open("<ul>", "</ul>"),
             Tag::Item => self.open("<li>", "</li>"),
             Tag::Table(_) => self.open("<table tabindex=\"0\">", "</table>"),
-            Tag::TableHead => self.open("<tr>", "</tr>"),
-            Tag::TableRow => self.open("<tr>", "</tr>"),
+            Tag::TableHead | Tag::TableRow => self.open("<tr>", "</tr>"),
             Tag::TableCell => self.open("<td>", "</td>"),
             Tag::Emphasis => self.open("<em>", "</em>"),
             Tag::Strong => self.open("<strong>", "</strong>"),
             Tag::Strikethrough => self.open("<s>", "</s>"),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
-                self.addresses.push(dest_url.into_string());
+                self.urls.push(dest_url.into_string());
             }
             _ => self.open("<div>", "</div>"),
         }
@@ -108,11 +106,11 @@ impl HtmlWriter {
     fn end(&mut self, end: TagEnd) {
         match end {
             TagEnd::Link | TagEnd::Image => {
-                let address = self.addresses.pop().unwrap_or_default();
-                // An address that equals the link's text is not repeated.
-                if !address.is_empty() && !self.out.ends_with(&super::html::escape(&address)) {
+                let url = self.urls.pop().unwrap_or_default();
+                // A URL that equals the link's text is not repeated.
+                if !url.is_empty() && !self.out.ends_with(&super::html::escape(&url)) {
                     self.out.push_str(" <span class=\"url\">⟨");
-                    self.text(&address);
+                    self.text(&url);
                     self.out.push_str("⟩</span>");
                 }
             }
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn formatting_is_shown() {
+    fn formatting_is_rendered() {
         assert_eq!(shown("**a** *b* `c`"), "<p dir=\"auto\"><strong>a</strong> <em>b</em> <code>c</code></p>");
         assert_eq!(shown("- a\n- b"), "<ul><li>a</li><li>b</li></ul>");
         assert_eq!(shown("a\nb"), "<p dir=\"auto\">a<br>b</p>");
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn html_is_text_and_links_lead_nowhere() {
+    fn html_is_escaped_and_links_are_not_clickable() {
         for hostile in [
             "<script>alert(1)</script>",
             "<img src=x onerror=alert(1)>",
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_is_closed_however_deep() {
+    fn nested_elements_are_closed_and_bounded() {
         let deep = ">".repeat(500) + " x";
         let html = shown(&deep);
         assert_eq!(html.matches("<blockquote>").count(), html.matches("</blockquote>").count());

@@ -1,4 +1,4 @@
-//! `GET /dashboard/network`: who talks with whom, as a picture, and loops that were stopped.
+//! `GET /dashboard/network`: who talks with whom, as a picture, and stopped loops.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use super::loops::Stopped;
 use super::picture::{self, Edge, Node};
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::Params;
+use crate::request::Params;
 
-/// Conversations that the picture is made of: those that were active last.
+/// Conversations in the picture: the most recently active ones.
 const CONVERSATIONS: u32 = 300;
-/// Agents in the picture: those with most traffic.
+/// Agents in the picture: those with the most messages.
 const NODES: usize = 40;
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ struct NetworkPage {
     frame: PageFrame,
     picture: Option<Html>,
     agent: String,
-    /// The pairs in words, most traffic first.
+    /// Pairs of agents and the number of their messages, largest first.
     pairs: Vec<(String, String, u64)>,
     left_out: usize,
     loops: Vec<Stopped>,
@@ -52,7 +52,7 @@ pub(super) async fn network(
     let mut traffic: HashMap<(String, String), u64> = HashMap::new();
     let mut by_name: HashMap<String, u64> = HashMap::new();
     for line in &lines {
-        // A group is one node, and its owner's line to it stands for all who are in it.
+        // A group is one node, connected with one of its members.
         let first = line.between.first().map(ToString::to_string).unwrap_or_default();
         let second = line.group.clone().or_else(|| line.between.get(1).map(ToString::to_string)).unwrap_or_default();
         let pair = if first <= second { (first, second) } else { (second, first) };
@@ -66,7 +66,7 @@ pub(super) async fn network(
     busiest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let left_out = busiest.len().saturating_sub(NODES);
     busiest.truncate(NODES);
-    // By name, so that the picture does not jump about while traffic changes.
+    // By name, so that the nodes keep their order while traffic changes.
     busiest.sort();
     let nodes: Vec<Node> = busiest
         .into_iter()

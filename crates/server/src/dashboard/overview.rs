@@ -1,4 +1,4 @@
-//! `GET /dashboard`: who is there, what needs a person, what is said.
+//! `GET /dashboard`: the agents, what needs a person, and the last messages.
 
 use amb_core::{Status, Timestamp};
 use amb_store::{Member, Needs, SaidLine};
@@ -6,14 +6,14 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{PageError, PageFrame, onward, page};
+use super::frame::{PageError, PageFrame, page, redirect};
 use super::html::several;
 use super::session::Visitor;
 use crate::app::App;
 
-/// Agents on this page; the others are on a page of their own.
+/// Agents shown; all are at `/dashboard/agents`.
 const SHOWN: usize = 24;
-/// Lines of what is said.
+/// Messages shown.
 const SAID: u32 = 30;
 
 #[derive(Template)]
@@ -32,7 +32,7 @@ struct OverviewPage {
 
 pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
     if visitor.viewer.household.is_none() {
-        return Ok(onward("/dashboard/health"));
+        return Ok(redirect("/dashboard/health"));
     }
     let (household, now) = (visitor.household()?, Timestamp::now());
     let (members, mut needs, said) = tokio::try_join!(
@@ -40,7 +40,7 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
         app.store.needs(household, now),
         app.store.said(household, SAID)
     )?;
-    // That a paused agent reads nothing is what its person wanted.
+    // Unread mail of a paused agent is intended.
     needs.unread.retain(|(agent, _)| !members.iter().any(|member| member.name == *agent && member.paused_by.is_some()));
     let agent_count = members.iter().filter(|member| !member.person).count();
     let here = members.iter().filter(|member| !member.person && member.presence.status != Status::Offline);
@@ -52,7 +52,7 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
     page(&OverviewPage { frame, counts, members, agent_count, shown: SHOWN, needs, need_count, said })
 }
 
-/// Who works first, then who is there, then who was there last.
+/// Sorts members: busy, then idle, then offline ones by when they were last seen.
 pub(super) fn by_activity(mut members: Vec<Member>) -> Vec<Member> {
     members.sort_by_key(|member| {
         let rank = match member.presence.status {

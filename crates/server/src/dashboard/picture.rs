@@ -1,5 +1,5 @@
-//! Pictures, drawn here as SVG: who passed a message on, who talks with whom, which task is a piece of which, when tasks are
-//! due, and how the office does over time. Colours come from the stylesheet by class; all text is escaped.
+//! Pictures as SVG: the path of a message, the network of agents, chains of tasks, deadlines, and charts of statistics.
+//! Colours come from the stylesheet by class; all text is escaped.
 
 use std::collections::BTreeMap;
 use std::f64::consts::{PI, TAU};
@@ -14,21 +14,21 @@ macro_rules! draw {
     ($out:expr, $($arg:tt)*) => { { let _ = write!($out, $($arg)*); } };
 }
 
-/// Whose hands a message went through, and how many hops it has left.
+/// The agents that passed a message on, and its remaining hops.
 pub(super) fn path(trace: &[AgentName], to: &AgentName, ttl: u8, group: Option<&str>) -> Html {
     let to = group.unwrap_or(to.as_str());
-    let hands: Vec<&str> = trace.iter().map(AgentName::as_str).chain([to]).collect();
-    // A message straight from its sender says nothing that its head does not say.
-    if hands.len() <= 2 {
+    let agents: Vec<&str> = trace.iter().map(AgentName::as_str).chain([to]).collect();
+    // The path of a message straight from its sender is clear from its head.
+    if agents.len() <= 2 {
         return Html(format!("<span title=\"hops it may still be passed on\">ttl {ttl}</span>"));
     }
-    let words = hands.join(" → ");
+    let words = agents.join(" → ");
     let mut out = String::new();
     let label = escape(&format!("passed on: {words}, {ttl} hops left"));
     let mut x = 6.0;
     let mut body = String::new();
-    for (index, hand) in hands.iter().enumerate() {
-        let name = line(hand, 18);
+    for (index, agent) in agents.iter().enumerate() {
+        let name = line(agent, 18);
         let width = name.chars().count() as f64 * 6.7 + 14.0;
         if index > 0 {
             draw!(body, "<path class=\"edge\" d=\"M{:.0} 13h14m-4-3l4 3-4 3\"/>", x);
@@ -47,7 +47,7 @@ pub(super) fn path(trace: &[AgentName], to: &AgentName, ttl: u8, group: Option<&
     Html(out)
 }
 
-/// An agent in the picture of the network.
+/// An agent or group in the picture of the network.
 pub(super) struct Node {
     pub(super) name: String,
     /// A class of the stylesheet: `idle`, `busy`, `offline`, `person`, `stranger`.
@@ -55,14 +55,14 @@ pub(super) struct Node {
     pub(super) messages: u64,
 }
 
-/// Two that talk.
+/// Two nodes that exchanged messages, by their index.
 pub(super) struct Edge {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) messages: u64,
 }
 
-/// Who talks with whom: agents on a circle, those who talk most beside each other, lines as thick as their traffic.
+/// Who talks with whom: nodes on a circle, and lines whose width grows with the number of messages.
 pub(super) fn network(nodes: &[Node], edges: &[Edge], picked: Option<&str>) -> Html {
     let (width, height) = (900.0, 620.0);
     let (cx, cy) = (width / 2.0, height / 2.0);
@@ -85,7 +85,7 @@ pub(super) fn network(nodes: &[Node], edges: &[Edge], picked: Option<&str>) -> H
             Some(name) if name == from || name == to => " picked",
             _ => "",
         };
-        // Bent towards the middle, so that neighbours' lines do not run through names.
+        // Bent towards the centre, so that lines between neighbours do not cross names.
         let (mx, my) = ((a.0 + b.0) / 2.0 * 0.55 + cx * 0.45, (a.1 + b.1) / 2.0 * 0.55 + cy * 0.45);
         let label = escape(&format!("{from} and {to}: {} messages", edge.messages));
         draw!(
@@ -123,13 +123,12 @@ pub(super) fn network(nodes: &[Node], edges: &[Edge], picked: Option<&str>) -> H
     Html(out)
 }
 
-/// Which task is a piece of which: from the first giver on the left.
+/// Which task is a part of which, the outermost on the left. A task must come after its parent in `tasks`.
 pub(super) fn chain(tasks: &[Task], here: &Task) -> Html {
     let (box_width, box_height, gap_x, gap_y) = (210.0, 62.0, 60.0, 18.0);
     let mut depth: BTreeMap<String, usize> = BTreeMap::new();
     let mut places: Vec<(f64, f64)> = Vec::new();
     let mut rows: Vec<usize> = Vec::new();
-    // Givers come before their pieces in the list, so each finds its giver's depth.
     for task in tasks {
         let level = task.parent.as_ref().and_then(|parent| depth.get(&parent.to_string())).map_or(0, |level| level + 1);
         depth.insert(task.id.to_string(), level);
@@ -187,7 +186,7 @@ pub(super) fn chain(tasks: &[Task], here: &Task) -> Html {
     Html(out)
 }
 
-/// When open tasks are due: a bar for each, from when it was given to its deadline.
+/// Deadlines of open tasks: a bar for each, from its creation to its deadline.
 pub(super) fn timeline(tasks: &[&Task], now: Timestamp) -> Html {
     let (width, left, row) = (900.0, 220.0, 26.0);
     let height = 34.0 + row * tasks.len() as f64;
@@ -237,7 +236,7 @@ pub(super) fn chart(title: &str, lines: &[&[f64]]) -> Html {
         draw!(out, "<path class=\"grid\" d=\"M0 {y:.1}H{width}\"/>");
     }
     for (index, line) in lines.iter().enumerate() {
-        // One sample alone is a level line.
+        // A single sample becomes a horizontal line.
         let values = match line {
             [only] => &[*only, *only],
             line => *line,
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_drawn_and_nothing_else() {
+    fn names_are_escaped_and_numbers_are_finite() {
         let node = |name: &str| Node { name: name.to_owned(), class: "idle", messages: 3 };
         let picture = network(&[node("a<b"), node("c")], &[Edge { from: 0, to: 1, messages: 7 }], None).0;
         assert!(picture.contains("a&lt;b") && !picture.contains("a<b"), "{picture}");
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_message_has_no_picture_and_a_passed_one_shows_its_way() {
+    fn only_a_message_that_was_passed_on_has_a_picture_of_its_path() {
         let name = |text: &str| AgentName::parse_plain(text).unwrap();
         assert!(!path(&[name("ann")], &name("ben"), 2, None).0.contains("svg"));
         let way = path(&[name("ann"), name("ben")], &name("eve"), 1, None).0;

@@ -1,32 +1,28 @@
 //! Signing in: a link that works once, then a cookie.
 //!
-//! Both secrets are random, stored as SHA-256, and end by themselves. A browser stays signed in as long as the key does with
-//! which its link was made: when the person's key ends, so does every browser.
+//! Both secrets are random, stored as SHA-256, and expire. A session also ends with the key that its link was made with.
 
 use amb_core::{Code, OfficeError, Timestamp};
 use amb_store::{KeyHash, SignIn, Viewer};
 use axum::extract::{Form, FromRequest, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
-use super::frame::{Flash, Gate, PageError, onward};
+use super::frame::{Flash, Gate, PageError, redirect};
 use crate::app::App;
-use crate::caller::ClientAddress;
-use crate::key::{is_secret, secret};
-use crate::problem::Problem;
-use crate::query::Params;
+use crate::request::{ClientAddress, Params, Problem, is_secret, new_secret};
 
-/// How long a link can be used.
-pub(crate) const LINK_TIME: Duration = Duration::from_secs(5 * 60);
+/// How long a link is valid.
+pub(crate) const LINK_TTL: Duration = Duration::from_secs(5 * 60);
 /// How long a browser stays signed in.
-const BROWSER_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const SESSION_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The address under which the caller reaches this office.
+/// Returns the origin under which the caller reaches this office.
 pub(crate) fn origin(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(host) = text("host") else {
@@ -40,7 +36,7 @@ fn is_https(app: &App, headers: &HeaderMap) -> bool {
     app.config.tls.is_some() || (app.config.trust_forwarded_for && forwarded == Some("https"))
 }
 
-/// The name of the cookie. Browsers share cookies between the ports of a host, and two offices may run on one machine.
+/// The name of the cookie. It has the port, because browsers share cookies between the ports of a host.
 fn cookie_name(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
@@ -61,15 +57,16 @@ fn set_cookie(app: &App, headers: &HeaderMap, value: &str, seconds: u64) -> Opti
     HeaderValue::from_str(&text).ok()
 }
 
-/// The person or operator who looks at a page.
+/// The person or operator who is signed in.
 pub(super) struct Visitor {
     pub(super) viewer: Viewer,
     /// The key that this browser's link was made with.
     pub(super) key: KeyHash,
+    /// The value of the cookie.
     secret: String,
-    /// Whether operators read all mail here.
+    /// Whether operators can read all mail.
     pub(super) mail_is_read: bool,
-    /// From the query: which action was done last.
+    /// From the query: the last action, for the flash message.
     done: Option<String>,
 }
 
@@ -90,7 +87,7 @@ impl FromRequestParts<App> for Visitor {
         let agent = app.store.agent_by_key_hash(browser.key, now).await?.filter(|agent| agent.key == browser.agent);
         let Some(agent) = agent else { return Err(signed_out()) };
         app.limits.agent(agent.key)?;
-        app.heartbeats.note(agent.key);
+        app.heartbeats.record(agent.key);
         let mut viewer = app.store.viewer(&agent).await?;
         viewer.operator |= viewer.first_household && app.config.owner_is_operator;
         if viewer.household.is_none() && !viewer.operator {
@@ -108,23 +105,23 @@ fn signed_out() -> PageError {
 }
 
 impl Visitor {
-    /// The browser, as the store knows it.
+    /// Identifies the browser in the store.
     pub(super) fn browser(&self) -> KeyHash {
         KeyHash::of(&self.secret)
     }
 
-    /// The token that forms of this browser carry.
+    /// The CSRF token of this browser's forms.
     pub(super) fn csrf(&self) -> String {
         KeyHash::of(&format!("amb dashboard form\0{}", self.secret)).to_hex()
     }
 
-    /// The household of the visitor, whose pages these are.
+    /// The household of the visitor. Fails for an operator without one.
     pub(super) fn household(&self) -> Result<amb_store::HouseholdKey, PageError> {
         let detail = "this page shows a household, and you are the operator of the office; see its health instead";
         self.viewer.household.ok_or_else(|| OfficeError::new(Code::Forbidden, detail).into())
     }
 
-    /// The message about the action that was done last.
+    /// The message about the last action.
     pub(super) fn flash(&self) -> Option<Flash> {
         let text = match self.done.as_deref()? {
             "sent" => "Sent.",
@@ -145,7 +142,7 @@ impl Visitor {
     }
 }
 
-/// A form of ours, with the token of the browser that it was shown in.
+/// Extracts a form, after checking its CSRF token.
 pub(super) struct Posted<T>(pub(super) Visitor, pub(super) T);
 
 #[derive(Deserialize)]
@@ -180,7 +177,6 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for Posted<T> {
     }
 }
 
-/// The secret of a link.
 #[derive(Deserialize)]
 pub(super) struct LinkQuery {
     #[serde(default)]
@@ -189,8 +185,8 @@ pub(super) struct LinkQuery {
 
 /// `GET /dashboard/sign-in?link=…`: uses the link up.
 ///
-/// Answers a page that goes on to the dashboard, instead of a redirect: where the link was clicked on another site, the browser
-/// would not send the new cookie along.
+/// Returns a page that forwards to the dashboard, not a redirect: after a click on another site, the browser would follow a
+/// redirect without the new cookie.
 pub(super) async fn sign_in(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
@@ -198,12 +194,12 @@ pub(super) async fn sign_in(
     Params(query): Params<LinkQuery>,
 ) -> Result<Response, PageError> {
     let now = Timestamp::now();
-    let secret = secret()?;
-    let until = now.saturating_add(BROWSER_TIME).unwrap_or(now);
+    let secret = new_secret()?;
+    let until = now.saturating_add(SESSION_TTL).unwrap_or(now);
     let browser = SignIn { hash: KeyHash::of(&secret), until };
     let used = is_secret(&query.link) && app.store.use_link(KeyHash::of(&query.link), browser, now).await?;
     if !used {
-        app.limits.wrong_key(&*app.store, address).await?;
+        app.limits.wrong_key(address).await?;
         let text = "This link was used before, or is older than five minutes. Get a new one:";
         let gate =
             Gate { title: "The link is used up", text, command: Some("amb dashboard"), link: None, at_once: false };
@@ -212,31 +208,26 @@ pub(super) async fn sign_in(
     let (title, link) = ("You are signed in", Some(("/dashboard", "Go on to the dashboard")));
     let gate = Gate { title, text: "This browser stays signed in for a week.", command: None, link, at_once: true };
     let mut response = gate.response(StatusCode::OK);
-    if let Some(cookie) = set_cookie(&app, &headers, &secret, BROWSER_TIME.as_secs()) {
+    if let Some(cookie) = set_cookie(&app, &headers, &secret, SESSION_TTL.as_secs()) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }
 
-/// `HEAD /dashboard/sign-in`: programs look at links before people open them, and must not use them up.
-pub(super) async fn no_sign_in() -> StatusCode {
-    StatusCode::METHOD_NOT_ALLOWED
-}
-
 /// A form without fields of its own.
 #[derive(Deserialize)]
-pub(super) struct Nothing {}
+pub(super) struct NoFields {}
 
 /// `POST /dashboard/sign-out`.
 pub(super) async fn sign_out(
     State(app): State<App>,
     headers: HeaderMap,
-    Posted(visitor, Nothing {}): Posted<Nothing>,
+    Posted(visitor, NoFields {}): Posted<NoFields>,
 ) -> Result<Response, PageError> {
     app.store.sign_out(visitor.browser()).await?;
-    let mut response = onward("/dashboard");
+    let mut response = redirect("/dashboard");
     if let Some(cookie) = set_cookie(&app, &headers, "", 0) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
-    Ok(response.into_response())
+    Ok(response)
 }

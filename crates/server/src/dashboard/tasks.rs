@@ -1,4 +1,4 @@
-//! `GET /dashboard/tasks`: a board by state, and when open tasks are due. `GET /dashboard/tasks/{id}`: one task and its chain.
+//! `GET /dashboard/tasks`: a board by state, and deadlines. `GET /dashboard/tasks/{id}`: one task and its chain.
 
 use amb_core::{AgentName, Task, TaskState, Timestamp};
 use amb_store::{Lane, Member};
@@ -12,14 +12,14 @@ use super::overview::by_activity;
 use super::picture;
 use super::session::Visitor;
 use crate::app::App;
-use crate::query::{Segment, parse_id};
+use crate::request::{Segment, parse_id};
 
-/// Tasks of one state on the board: as many as leave a full page under 50 KB.
-const EACH: u32 = 15;
+/// Tasks of one state on the board: a full page stays under 50 KB.
+const TASKS_PER_STATE: u32 = 15;
 /// Bars in the timeline.
 const BARS: usize = 14;
-/// Agents that are offered for a task; every name can be written.
-const OFFERED: usize = 100;
+/// Agents suggested for a reassignment; other names can be typed.
+const SUGGESTED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
@@ -37,7 +37,7 @@ struct ShownLane {
 }
 
 pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
-    let lanes = app.store.board(visitor.household()?, EACH).await?;
+    let lanes = app.store.board(visitor.household()?, TASKS_PER_STATE).await?;
     let frame = PageFrame::new(&visitor, "Tasks", "Tasks");
     let mut due: Vec<&Task> = lanes
         .iter()
@@ -49,11 +49,11 @@ pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Re
     due.truncate(BARS);
     let timeline = (!due.is_empty()).then(|| picture::timeline(&due, frame.now));
     let empty = lanes.iter().all(|lane| lane.count == 0);
-    page(&TaskBoardPage { frame, timeline, empty, lanes: shown(lanes) })
+    page(&TaskBoardPage { frame, timeline, empty, lanes: named(lanes) })
 }
 
-/// The lanes of the board: what was refused and what failed share one.
-fn shown(lanes: Vec<Lane>) -> Vec<ShownLane> {
+/// Names the lanes of the board. Rejected and failed tasks share one.
+fn named(lanes: Vec<Lane>) -> Vec<ShownLane> {
     let mut shown: Vec<ShownLane> = Vec::new();
     for lane in lanes {
         let name = match lane.state {
@@ -68,7 +68,7 @@ fn shown(lanes: Vec<Lane>) -> Vec<ShownLane> {
                 last.count += lane.count;
                 last.tasks.extend(lane.tasks);
                 last.tasks.sort_by_key(|task| std::cmp::Reverse(task.updated_at));
-                last.tasks.truncate(EACH as usize);
+                last.tasks.truncate(TASKS_PER_STATE as usize);
             }
             None => shown.push(ShownLane { name, count: lane.count, tasks: lane.tasks }),
         }
@@ -83,7 +83,7 @@ struct TaskPage {
     task: Task,
     note: Option<Html>,
     chain: Option<Html>,
-    /// Who could have it.
+    /// Agents to reassign it to.
     names: Vec<AgentName>,
 }
 
@@ -97,20 +97,20 @@ pub(super) async fn task(
     let (mut chain, members) =
         tokio::try_join!(app.store.chain(household, &id), app.store.members(household, Timestamp::now()))?;
     let here = chain.first().cloned().ok_or_else(|| PageError::not_found("there is no such task"))?;
-    // The first giver's first.
+    // Parents before their parts.
     chain.sort_by_key(|task| task.created_at);
     let drawn = (chain.len() > 1).then(|| picture::chain(&chain, &here));
     page(&TaskPage {
         frame: PageFrame::new(&visitor, "Tasks", line(here.subject.as_deref().unwrap_or("Task"), 60)),
         note: here.note.as_deref().map(super::markdown::formatted),
         chain: drawn,
-        names: others(members, &here),
+        names: candidates(members, &here),
         task: here,
     })
 }
 
-/// Members that a task could be given to, the busy ones first.
-fn others(members: Vec<Member>, task: &Task) -> Vec<AgentName> {
+/// Members to reassign a task to, the busy ones first.
+fn candidates(members: Vec<Member>, task: &Task) -> Vec<AgentName> {
     let names = by_activity(members).into_iter().filter(|member| member.paused_by.is_none()).map(|member| member.name);
-    names.filter(|name| *name != task.assignee && *name != task.owner).take(OFFERED).collect()
+    names.filter(|name| *name != task.assignee && *name != task.owner).take(SUGGESTED).collect()
 }

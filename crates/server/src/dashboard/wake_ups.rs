@@ -1,4 +1,4 @@
-//! Wake-ups in words, for the pages that show them.
+//! Texts and colours of wake-up states.
 
 use amb_core::wake::{WakeReason, WakeSession, WakeState};
 
@@ -17,7 +17,7 @@ pub(super) fn advice(session: &WakeSession) -> &'static str {
     }
 }
 
-/// The colour of its chip.
+/// The CSS class of a state.
 pub(super) fn tone(session: &WakeSession) -> &'static str {
     match session.report.state {
         _ if session.stale => "",

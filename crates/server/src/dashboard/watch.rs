@@ -1,7 +1,7 @@
-//! Watchers of households: they get a hint when something changes there, and their pages are read again.
+//! Watchers of households, such as open pages: they get a hint when something changes there.
 //!
-//! A hint has the kind of the change and no content, which pages read from the store. So hints can be lost, doubled and merged,
-//! and a thousand changes a second are a few hints.
+//! A hint has the kind of the change and no content, which is read from the store. So hints can be lost, doubled and
+//! merged: a thousand changes a second become a few hints.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use amb_store::{AgentKey, LogEntry};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-/// Streams that are open at once in the whole office.
+/// Maximum number of watchers in the whole office.
 const MAX_WATCHERS: usize = 512;
 
-/// Mail was sent, or read.
+/// Mail was sent or read.
 const MAIL: u8 = 1;
 /// A task changed.
 const TASKS: u8 = 2;
-/// A connection, or who is in the household.
+/// A connection or the household's membership changed.
 const TIES: u8 = 4;
 const ALL: u8 = MAIL | TASKS | TIES;
 
@@ -31,10 +31,11 @@ pub(crate) struct Watchers {
     list: RwLock<Vec<Arc<Watcher>>>,
 }
 
-/// One stream or long poll.
+/// A page's stream, or a long poll.
 pub(crate) struct Watcher {
-    /// Members of the household; until they are known, all agents of the office count.
+    /// Members of the household. `None` until they are known: then all agents of the office count as members.
     members: RwLock<Option<Members>>,
+    /// The kinds of changes since the last [`Watcher::take`].
     changed: AtomicU8,
     wake: Notify,
 }
@@ -45,7 +46,7 @@ struct Members {
 }
 
 impl Watchers {
-    /// Sends a hint to the watchers of the households concerned.
+    /// Sends a hint about new entries to the watchers of the households concerned.
     pub(crate) fn hint(&self, entries: &[LogEntry]) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -63,24 +64,24 @@ impl Watchers {
                 }
             }
             drop(members);
-            watcher.note(changed);
+            watcher.notify(changed);
         }
     }
 
-    /// The same for an entry of another process, of which only the agent is known.
-    pub(crate) fn grew(&self, agent: AgentKey) {
+    /// Sends a hint about a change of this agent, of any kind.
+    pub(crate) fn hint_agent(&self, agent: AgentKey) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         for watcher in self.list.read().iter() {
             if watcher.members.read().as_ref().is_none_or(|of| of.keys.contains(&agent)) {
-                watcher.note(ALL);
+                watcher.notify(ALL);
             }
         }
     }
 
-    /// Registers a watcher until the guard is dropped; `None` at the limit. It gets every hint until [`Watcher::set_members`], so
-    /// that none is missed while the members are looked up.
+    /// Registers a watcher until the guard is dropped; `None` at the limit. It gets every hint until
+    /// [`Watcher::set_members`], so that none is missed while the members are looked up.
     pub(crate) fn watch(&self) -> Option<WatcherGuard<'_>> {
         let mut list = self.list.write();
         if list.len() >= MAX_WATCHERS {
@@ -103,19 +104,19 @@ fn kind_of(event: &Event) -> u8 {
 }
 
 impl Watcher {
-    fn note(&self, changed: u8) {
+    fn notify(&self, changed: u8) {
         if changed != 0 {
             self.changed.fetch_or(changed, Ordering::AcqRel);
             self.wake.notify_one();
         }
     }
 
-    /// Waits until something changed.
-    pub(crate) async fn woken(&self) {
+    /// Waits for a hint.
+    pub(crate) async fn notified(&self) {
         self.wake.notified().await;
     }
 
-    /// Returns the kinds of changes since the last call, as words; empty where there are none.
+    /// Returns the kinds of changes since the last call, as words; empty if there are none.
     pub(super) fn take(&self) -> String {
         let changed = self.changed.swap(0, Ordering::AcqRel);
         let words = [(MAIL, "mail"), (TASKS, "tasks"), (TIES, "ties")];

@@ -1,21 +1,19 @@
-//! Writing as the person: to an agent, into a conversation, to everybody in the household.
+//! Forms to write as the person: to an agent, into a conversation, to everybody in the household.
 
 use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::{AgentName, Code, Draft, OfficeError, Priority, SessionId, Timestamp};
-use amb_store::Agent;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::{Flash, PageError, PageFrame, onward, page};
+use super::frame::{Flash, PageError, PageFrame, page, redirect};
 use super::session::{Posted, Visitor};
 use crate::app::App;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, parse_id};
+use crate::request::{Params, Problem, Segment, check_text, parse_id};
 
-/// Agents that one message to everybody reaches at most, as with `POST /messages/send-many`.
+/// Maximum number of recipients of a message to everybody, as of `POST /messages/send-many`.
 const MAX_EVERYBODY: usize = 100;
 
 #[derive(Deserialize)]
@@ -33,13 +31,12 @@ struct WritePage {
     content: String,
     priority: String,
     names: Vec<AgentName>,
-    /// Agents that everybody is; none where they are too many.
+    /// The number of recipients of a message to everybody; 0 if they are too many.
     everybody: usize,
     once: String,
 }
 
-/// What the form says.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct WriteForm {
     #[serde(default)]
     to: String,
@@ -49,6 +46,7 @@ pub(super) struct WriteForm {
     content: String,
     #[serde(default)]
     priority: String,
+    /// Idempotency key.
     #[serde(default)]
     once: String,
 }
@@ -60,17 +58,20 @@ pub(super) async fn form(
 ) -> Result<Response, PageError> {
     let form = WriteForm {
         to: query.to.chars().take(100).collect(),
-        subject: String::new(),
-        content: String::new(),
-        priority: String::new(),
         once: Uuid::now_v7().to_string(),
+        ..WriteForm::default()
     };
-    shown(&app, &visitor, form, None).await
+    render(&app, &visitor, form, None).await
 }
 
-async fn shown(app: &App, visitor: &Visitor, form: WriteForm, flash: Option<Flash>) -> Result<Response, PageError> {
+/// The names of all agents of the household.
+async fn agent_names(app: &App, visitor: &Visitor) -> Result<Vec<AgentName>, PageError> {
     let members = app.store.members(visitor.household()?, Timestamp::now()).await?;
-    let names: Vec<AgentName> = members.into_iter().filter(|m| !m.person).map(|m| m.name).collect();
+    Ok(members.into_iter().filter(|member| !member.person).map(|member| member.name).collect())
+}
+
+async fn render(app: &App, visitor: &Visitor, form: WriteForm, flash: Option<Flash>) -> Result<Response, PageError> {
+    let names = agent_names(app, visitor).await?;
     let mut frame = PageFrame::new(visitor, "", "Write");
     if flash.is_some() {
         frame.flash = flash;
@@ -87,29 +88,30 @@ async fn shown(app: &App, visitor: &Visitor, form: WriteForm, flash: Option<Flas
     })
 }
 
-/// `POST /dashboard/write`. What cannot be sent is shown again with the reason, as it was written.
+/// `POST /dashboard/write`. If the message cannot be sent, the form is shown again with the error.
 pub(super) async fn send(
     State(app): State<App>,
     Posted(visitor, form): Posted<WriteForm>,
 ) -> Result<Response, PageError> {
     match send_new(&app, &visitor, &form).await {
-        Ok(session) => Ok(onward(&match session {
+        Ok(session) => Ok(redirect(&match session {
             Some(session) => format!("/dashboard/conversations/{session}?done=sent"),
             None => "/dashboard/conversations?done=sent".to_owned(),
         })),
-        Err(error) if error.is_the_callers() => {
-            let flash = Flash { bad: true, text: error.text().to_owned() };
-            shown(&app, &visitor, form, Some(flash)).await
+        Err(error) if error.is_correctable() => {
+            let flash = Flash { bad: true, text: error.detail().to_owned() };
+            render(&app, &visitor, form, Some(flash)).await
         }
         Err(error) => Err(error),
     }
 }
 
+/// Returns the session, if the message has one recipient.
 async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Option<SessionId>, PageError> {
     let (me, now) = (&visitor.viewer.agent, Timestamp::now());
     let subject = form.subject.trim();
     let subject = if subject.is_empty() { "From the dashboard" } else { subject };
-    crate::text::check("The subject", subject, MAX_SUBJECT_CHARS)?;
+    check_text("The subject", subject, MAX_SUBJECT_CHARS)?;
     let content = text(&form.content)?;
     let draft = |to: AgentName| -> Result<Draft, PageError> {
         let mut draft = Draft::text(to, subject, content.clone());
@@ -119,8 +121,7 @@ async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Opti
         Ok(draft)
     };
     if form.to == "*" {
-        let members = app.store.members(visitor.household()?, now).await?;
-        let names: Vec<AgentName> = members.into_iter().filter(|m| !m.person).map(|m| m.name).collect();
+        let names = agent_names(app, visitor).await?;
         let Some(first) = names.first().cloned() else {
             return Err(Problem::field("To", "nobody else is in the household yet").into());
         };
@@ -131,42 +132,43 @@ async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Opti
         app.publish(app.store.send_all(me, &names, draft(first)?, now).await?);
         return Ok(None);
     }
-    let to = name(&form.to)?;
-    let sent = app.publish(app.store.send(me, draft(to)?, now).await?);
+    let draft = draft(parse_name(&form.to)?)?;
+    let sent = app.publish(app.store.send(me, draft, now).await?);
     Ok(Some(sent.session_id))
 }
 
-/// `POST /dashboard/conversations/{session}/send`. Into the conversation where the person is in it; else to one of those who
-/// are, in a conversation of the person's own with the same subject.
+/// `POST /dashboard/conversations/{session}/send`. Replies in the conversation if the person is a member; else writes to a
+/// member, in a separate conversation with the same subject.
 pub(super) async fn reply(
     State(app): State<App>,
     Segment(session): Segment,
     Posted(visitor, form): Posted<WriteForm>,
 ) -> Result<Response, PageError> {
-    let (me, now): (&Agent, _) = (&visitor.viewer.agent, Timestamp::now());
+    let me = &visitor.viewer.agent;
     let session = parse_id("path.session", &session)?;
     let talk = app.store.conversation(visitor.household()?, &session, None, 1).await?;
-    let mut draft = Draft::text(name(&form.to)?, talk.subject, text(&form.content)?);
+    let mut draft = Draft::text(parse_name(&form.to)?, talk.subject, text(&form.content)?);
     draft.idempotency_key = once(&form.once);
     if talk.members.contains(&me.name) {
         draft.session = Some(session);
     }
     draft.check()?;
-    let sent = app.publish(app.store.send(me, draft, now).await?);
-    Ok(onward(&format!("/dashboard/conversations/{}?done=sent#m-{}", sent.session_id, sent.message_id)))
+    let sent = app.publish(app.store.send(me, draft, Timestamp::now()).await?);
+    Ok(redirect(&format!("/dashboard/conversations/{}?done=sent#m-{}", sent.session_id, sent.message_id)))
 }
 
-pub(super) fn name(text: &str) -> Result<AgentName, PageError> {
+/// Parses the name of an agent or a group.
+pub(super) fn parse_name(text: &str) -> Result<AgentName, PageError> {
     AgentName::parse_plain(text.trim()).map_err(|error| Problem::field("To", error.to_string()).into())
 }
 
 fn text(content: &str) -> Result<String, PageError> {
-    // Forms send line ends of two characters.
+    // Browsers submit line breaks as CRLF.
     let content = content.replace("\r\n", "\n");
     if content.trim().is_empty() {
         return Err(OfficeError::new(Code::Invalid, "write something first").into());
     }
-    crate::text::check("The message", &content, MAX_TEXT_CHARS)?;
+    check_text("The message", &content, MAX_TEXT_CHARS)?;
     Ok(content)
 }
 
@@ -174,7 +176,7 @@ fn priority(text: &str) -> Priority {
     Priority::ALL.into_iter().find(|priority| priority.as_str() == text).unwrap_or_default()
 }
 
-/// A form that is sent twice writes once.
-pub(super) fn once(text: &str) -> Option<String> {
+/// The idempotency key of a form, so that submitting it twice sends once.
+fn once(text: &str) -> Option<String> {
     Uuid::parse_str(text).ok().map(|id| format!("dashboard:{id}"))
 }

@@ -1,35 +1,32 @@
 //! One rate limit with a state for each key: GCRA, decided by the crate `governor`.
 //!
-//! The states are kept here, not in the crate's own map, because they change without a request too: what other replicas
-//! spent is added, and a charge can be refunded.
+//! The states are kept here, not in the crate's own map, because they also change without a request: the spending of other
+//! replicas is added, and a charge can be refunded.
 
+use std::fmt::Display;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use amb_core::{Code, OfficeError};
+use amb_store::{Charge, ChargeMode, Store};
 use dashmap::DashMap;
 use governor::clock::MonotonicClock;
 use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{Quota, RateLimiter};
 
-use super::Rate;
+use super::{Rate, whole_seconds};
 
-/// A limit in units of time.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rates {
-    /// How long it takes to earn one request.
-    pub(super) each: Duration,
-    /// How much may be owed at once.
-    pub(super) room: Duration,
-}
+/// Charges written to the store in one statement.
+const CHARGES_AT_ONCE: usize = 1_000;
 
 #[derive(Debug, Default)]
 struct KeyState {
-    /// When everything spent is earned back, since the start of the limit (GCRA's theoretical arrival time).
+    /// When everything spent is earned back, since the limit's `start` (GCRA's theoretical arrival time).
     earned: Nanos,
-    /// Requests let pass since the last [`Limit::take_spent`].
+    /// Requests allowed since the last [`Limit::take_spent`].
     spent: u32,
 }
 
@@ -54,66 +51,123 @@ impl<K: Hash + Eq + Clone> StateStore for States<K> {
     }
 }
 
-/// See the module.
-pub(super) struct Limit<K: Hash + Eq + Clone> {
+/// What a limit counts by: an agent, or a network.
+pub(super) trait LimitKey: Display + Hash + Eq + Clone {}
+
+impl<K: Display + Hash + Eq + Clone> LimitKey for K {}
+
+/// See the [module](self).
+pub(super) struct Limit<K: LimitKey> {
+    /// Names the shared account in the store.
     name: &'static str,
-    rates: Rates,
-    /// The limiter counts from the same moment.
+    /// The error's text.
+    refusal: &'static str,
+    rate: Rate,
+    /// The `RateLimiter` counts from the same moment.
     start: Instant,
     states: Arc<DashMap<K, KeyState>>,
-    limiter: RateLimiter<K, States<K>, MonotonicClock>,
+    /// `None` allows everything.
+    limiter: Option<RateLimiter<K, States<K>, MonotonicClock>>,
 }
 
-impl<K: Hash + Eq + Clone> Limit<K> {
-    pub(super) fn new(name: &'static str, rate: Rate) -> Self {
+impl<K: LimitKey> Limit<K> {
+    /// Without a rate, everything is allowed.
+    pub(super) fn new(name: &'static str, refusal: &'static str, rate: Option<Rate>) -> Self {
         let states = Arc::new(DashMap::new());
-        let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
-        // `each` is never zero; if it were, one a nanosecond is no limit either.
-        let quota = Quota::with_period(rate.each()).unwrap_or(Quota::per_second(NonZeroU32::MAX)).allow_burst(burst);
+        let limiter = |rate: Rate| {
+            let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
+            // `each` is never zero; if it were, one a nanosecond is no limit either.
+            let quota = Quota::with_period(rate.each()).unwrap_or(Quota::per_second(NonZeroU32::MAX));
+            RateLimiter::new(quota.allow_burst(burst), States(Arc::clone(&states)), MonotonicClock)
+        };
         Self {
             name,
-            rates: Rates { each: rate.each(), room: rate.room() },
+            refusal,
             start: Instant::now(),
-            limiter: RateLimiter::new(quota, States(states.clone()), MonotonicClock),
+            limiter: rate.map(limiter),
+            rate: rate.unwrap_or(Rate::per_second(u32::MAX, u32::MAX)),
             states,
         }
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        self.name
+    /// Spends one request, in this process alone.
+    pub(super) fn spend(&self, key: &K) -> Result<(), OfficeError> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        limiter.check_key(key).map_err(|refused| self.refuse(refused.wait_time_from(Instant::now())))
     }
 
-    pub(super) fn rates(&self) -> Rates {
-        self.rates
+    fn refuse(&self, wait: Duration) -> OfficeError {
+        let detail = format!("{}; try again in {} s", self.refusal, whole_seconds(wait));
+        OfficeError::new(Code::TooManyRequests, detail).retry_after(wait)
     }
 
-    /// Spends one, or returns how long to wait until there is one.
-    pub(super) fn take(&self, key: &K) -> Result<(), Duration> {
-        self.limiter.check_key(key).map_err(|refused| refused.wait_time_from(Instant::now()))
+    /// Spends one request here and, if that is allowed, one of the account shared by all replicas.
+    pub(super) async fn spend_shared(&self, store: &dyn Store, key: &K) -> Result<(), OfficeError> {
+        if self.limiter.is_none() {
+            return Ok(());
+        }
+        self.spend(key)?;
+        match store.charge(&[self.charge(key, 1, ChargeMode::IfRoom)]).await?.first() {
+            Some(charged) if charged.refused => {
+                self.raise_debt(key, charged.owed);
+                Err(self.refuse((charged.owed + self.rate.each()).saturating_sub(self.rate.room())))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Refunds one.
-    pub(super) fn give_back(&self, key: &K) {
+    fn charge(&self, key: &K, count: u32, mode: ChargeMode) -> Charge {
+        let (cost, room) = (self.rate.each() * count, self.rate.room());
+        Charge { of: self.name, key: key.to_string(), cost, room, mode }
+    }
+
+    /// Refunds one request, here and to the shared account.
+    pub(super) async fn refund(&self, store: &dyn Store, key: &K) {
+        if self.limiter.is_none() {
+            return;
+        }
+        self.refund_here(key);
+        if let Err(error) = store.charge(&[self.charge(key, 1, ChargeMode::Refund)]).await {
+            // The debt expires by itself within a minute.
+            tracing::warn!(%error, of = self.name, "refund of a rate limit charge failed");
+        }
+    }
+
+    fn refund_here(&self, key: &K) {
         if let Some(mut state) = self.states.get_mut(key) {
-            state.earned = state.earned.saturating_sub(self.rates.each.into());
+            state.earned = state.earned.saturating_sub(self.rate.each().into());
             state.spent = state.spent.saturating_sub(1);
         }
     }
 
+    /// See [`Limiter::settle`](super::Limiter::settle).
+    pub(super) async fn settle(&self, store: &dyn Store, others: u32, since: Duration) -> Result<(), OfficeError> {
+        let earned = since.as_nanos() / self.rate.each().as_nanos();
+        let threshold = earned / 10 / (u128::from(others) + 1);
+        let spent = self.take_spent(u32::try_from(threshold).unwrap_or(u32::MAX));
+        for some in spent.chunks(CHARGES_AT_ONCE) {
+            let charges: Vec<_> = some.iter().map(|(key, count)| self.charge(key, *count, ChargeMode::Always)).collect();
+            for ((key, _), charged) in some.iter().zip(store.charge(&charges).await?) {
+                self.raise_debt(key, charged.owed);
+            }
+        }
+        Ok(())
+    }
+
     /// Raises the debt of a key to what all replicas together spent.
-    pub(super) fn owe(&self, key: &K, owed: Duration) {
+    fn raise_debt(&self, key: &K, owed: Duration) {
         let earned = self.now() + Nanos::from(owed);
         let mut state = self.states.entry(key.clone()).or_default();
         state.earned = state.earned.max(earned);
     }
 
-    /// Returns the keys that spent more than `little` since the last call, and how much.
-    pub(super) fn take_spent(&self, little: u32) -> Vec<(K, u32)> {
+    /// Returns the keys that spent more than `threshold` requests since the last call, and how many.
+    pub(super) fn take_spent(&self, threshold: u32) -> Vec<(K, u32)> {
         let spent = self.states.iter_mut().map(|mut state| (state.key().clone(), std::mem::take(&mut state.spent)));
-        spent.filter(|(_, spent)| *spent > little).collect()
+        spent.filter(|(_, spent)| *spent > threshold).collect()
     }
 
-    /// Drops the states that equal a fresh one.
+    /// Drops the states of keys without a debt.
     pub(super) fn sweep(&self) {
         let now = self.now();
         self.states.retain(|_, state| state.earned > now);
@@ -130,49 +184,50 @@ mod tests {
     use super::*;
 
     fn limit(burst: u32) -> Limit<u8> {
-        Limit::new("test", Rate { count: 1, period: Duration::from_secs(3_600), burst })
+        Limit::new("test", "too many", Some(Rate { count: 1, period: Duration::from_secs(3_600), burst }))
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn a_refund_can_be_spent_again() {
         let limit = limit(2);
         for _ in 0..10 {
-            assert!(limit.take(&1).is_ok());
-            limit.give_back(&1);
+            assert!(limit.spend(&1).is_ok());
+            limit.refund_here(&1);
         }
-        assert!(limit.take(&1).is_ok() && limit.take(&1).is_ok() && limit.take(&1).is_err());
+        assert!(limit.spend(&1).is_ok() && limit.spend(&1).is_ok() && limit.spend(&1).is_err());
     }
 
     #[test]
     fn a_burst_passes_and_no_more() {
         let limit = limit(3);
-        assert!((0..3).all(|_| limit.take(&1).is_ok()));
-        let wait = limit.take(&1).unwrap_err();
+        assert!((0..3).all(|_| limit.spend(&1).is_ok()));
+        let wait = limit.spend(&1).unwrap_err().wait().unwrap();
         assert!(wait <= Duration::from_secs(3_600) && wait > Duration::from_secs(3_000), "{wait:?}");
-        assert!(limit.take(&2).is_ok(), "another is not touched");
+        assert!(limit.spend(&2).is_ok(), "another key is not affected");
     }
 
     #[test]
-    fn what_is_owed_elsewhere_counts_here() {
+    fn the_debt_at_other_replicas_counts_here() {
         let limit = limit(3);
-        limit.owe(&1, Duration::from_secs(2 * 3_600));
-        assert!(limit.take(&1).is_ok());
-        assert!(limit.take(&1).is_err());
+        limit.raise_debt(&1, Duration::from_secs(2 * 3_600));
+        assert!(limit.spend(&1).is_ok());
+        assert!(limit.spend(&1).is_err());
     }
 
     #[test]
-    fn who_spends_little_is_not_named_and_nobody_twice() {
+    fn keys_above_the_threshold_are_returned_once() {
         let limit = limit(100);
-        (0..5).for_each(|_| limit.take(&1).unwrap());
-        limit.take(&2).unwrap();
+        (0..5).for_each(|_| limit.spend(&1).unwrap());
+        limit.spend(&2).unwrap();
         assert_eq!(limit.take_spent(1), [(1, 5)]);
         assert_eq!(limit.take_spent(0), []);
     }
 
     #[test]
     fn an_idle_state_is_dropped() {
-        let limit = Limit::new("test", Rate { count: 1, period: Duration::from_nanos(1), burst: 10 });
-        limit.take(&1).unwrap();
+        let rate = Rate { count: 1, period: Duration::from_nanos(1), burst: 10 };
+        let limit = Limit::new("test", "too many", Some(rate));
+        limit.spend(&1).unwrap();
         std::thread::yield_now();
         limit.sweep();
         assert!(limit.states.is_empty());

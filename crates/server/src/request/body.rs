@@ -1,4 +1,4 @@
-//! Bodies: JSON, bounded, read once.
+//! Request bodies: JSON objects of bounded size.
 
 use std::pin::pin;
 
@@ -11,14 +11,14 @@ use futures_util::future::poll_immediate;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
+use super::caller::KeyInUse;
+use super::problem::Problem;
 use crate::app::App;
-use crate::caller::CallerWithKey;
-use crate::problem::Problem;
 
 /// A body that is too large is drained up to this multiple of the limit, so that the client gets to read the response.
-const DRAIN: usize = 16;
+const DRAIN_FACTOR: usize = 16;
 
-/// The JSON object in the body.
+/// Extracts the JSON object in the body.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
@@ -26,7 +26,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         check_type(request.headers(), request.body())?;
-        let caller = request.extensions().get::<CallerWithKey>().cloned();
+        let key = request.extensions().get::<KeyInUse>().copied();
         let mut read = pin!(read(request.into_body(), app.config.body_limit));
         let bytes = match poll_immediate(&mut read).await {
             Some(bytes) => bytes?,
@@ -36,8 +36,8 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
                     Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail)
                 })??;
                 // The key was checked when the head arrived, and may have ended since.
-                if let Some(caller) = caller {
-                    caller.check_still_valid(app).await?;
+                if let Some(key) = key {
+                    key.check(app).await?;
                 }
                 bytes
             }
@@ -55,30 +55,25 @@ fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
         Some(value) => value.to_str().unwrap_or_default(),
     };
     let essence = value.split(';').next().unwrap_or_default().trim();
-    let json = essence.eq_ignore_ascii_case("application/json")
-        || (essence.len() > 5 && essence.is_char_boundary(essence.len() - 5) && {
-            let (_, suffix) = essence.split_at(essence.len() - 5);
-            suffix.eq_ignore_ascii_case("+json")
-        });
-    match json {
-        true => Ok(()),
-        false => Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            "send the body with Content-Type: application/json",
-        )),
+    let has_json_suffix = || {
+        essence.rsplit_once('+').is_some_and(|(kind, suffix)| !kind.is_empty() && suffix.eq_ignore_ascii_case("json"))
+    };
+    if essence.eq_ignore_ascii_case("application/json") || has_json_suffix() {
+        return Ok(());
     }
+    let detail = "send the body with Content-Type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
 }
 
 async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
     let expected = body.size_hint().lower();
     let too_large_problem = || OfficeError::too_large(format!("the body has more than {limit} bytes")).into();
-    if expected > limit.saturating_mul(DRAIN) as u64 {
+    if expected > limit.saturating_mul(DRAIN_FACTOR) as u64 {
         return Err(too_large_problem());
     }
     let mut frames = body.into_data_stream();
+    // Most bodies are one frame, which is returned without a copy; `whole` is filled from the second frame on.
     let mut first = Bytes::new();
-    // Most bodies are one frame, and then nothing is copied.
     let mut whole: Vec<u8> = Vec::new();
     let mut size = 0_usize;
     let mut too_large = expected > limit as u64;
@@ -88,7 +83,7 @@ async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
         too_large |= size > limit;
         if too_large {
             (first, whole) = (Bytes::new(), Vec::new());
-            if size > limit.saturating_mul(DRAIN) {
+            if size > limit.saturating_mul(DRAIN_FACTOR) {
                 break;
             }
         } else if size == frame.len() {
@@ -108,7 +103,8 @@ async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
     }
 }
 
-/// Reads a JSON object: what is no JSON is malformed, what is JSON of another shape is invalid.
+/// Parses a JSON object. Fails with 400 `malformed` where the text is not JSON, with 422 `invalid` where it has another
+/// shape.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|_| Problem::malformed("the body is not valid UTF-8"))?;
     // Also refuses arrays, which serde would read as structs by position.
@@ -130,7 +126,7 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
     let mut json = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, T>(&mut json) {
         Ok(_) => Problem::malformed("the body is more than one JSON value"),
-        // A lone surrogate, say: skipped over above, but no text.
+        // For example a lone surrogate, which `IgnoredAny` skips but which is not valid text.
         Err(error) if !error.inner().is_data() => {
             Problem::malformed(format!("the body is not JSON: {}", error.inner()))
         }
@@ -138,7 +134,7 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
             let path = error.path().to_string();
             let mut field = if path == "." { "body".to_owned() } else { format!("body.{path}") };
             let detail = error.inner().to_string();
-            // The position is of no use to a program, and depends on white space.
+            // Drops the position in the text, which depends on white space.
             let detail = detail.split(" at line ").next().unwrap_or_default().to_owned();
             let missing = detail.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
             if let Some(missing) = missing {
@@ -149,47 +145,37 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
     }
 }
 
-/// The largest number of things that a caller may ask for.
-const MOST: u64 = 1_000_000;
-
-/// A whole number up to a million that may be missing. `3.0` is one in JSON Schema, though not in every language.
-pub(crate) fn whole<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
-    let number = whole_up_to(de, MOST, || "must be a whole number from 0 to 1000000".to_owned())?;
+/// Deserializes an optional whole number up to a million. Accepts `3.0`, which JSON Schema counts as an integer.
+pub(crate) fn whole_number<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
+    let number = whole_up_to(de, 1_000_000, "must be a whole number from 0 to 1000000")?;
     Ok(number.map(|number| number as u32))
 }
 
-/// In bounds of up to 2^53 the conversion is exact.
-fn whole_up_to<'de, D: Deserializer<'de>>(
-    de: D,
-    most: u64,
-    refusal: impl FnOnce() -> String,
-) -> Result<Option<u64>, D::Error> {
+/// Deserializes an optional whole number of seconds, at most a hundred years. Accepts `3.0`, as [`whole_number`] does.
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
+    whole_up_to(de, 3_155_760_000, "must be a whole number of seconds, 3155760000 at most")
+}
+
+/// `max` must be below 2^53, where the conversion from `f64` is exact.
+fn whole_up_to<'de, D: Deserializer<'de>>(de: D, max: u64, refusal: &str) -> Result<Option<u64>, D::Error> {
     match Option::<f64>::deserialize(de)? {
         None => Ok(None),
-        Some(number) if number.fract() == 0.0 && (0.0..=most as f64).contains(&number) => Ok(Some(number as u64)),
-        Some(_) => Err(serde::de::Error::custom(refusal())),
+        Some(number) if number.fract() == 0.0 && (0.0..=max as f64).contains(&number) => Ok(Some(number as u64)),
+        Some(_) => Err(serde::de::Error::custom(refusal)),
     }
 }
 
-/// The longest time from now that can be asked for: a hundred years.
-pub(crate) const MOST_SECONDS: u64 = 3_155_760_000;
-
-/// A whole number of seconds that may be missing, as [`whole`].
-pub(crate) fn seconds<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
-    whole_up_to(de, MOST_SECONDS, || format!("must be a whole number of seconds, {MOST_SECONDS} at most"))
-}
-
-/// A name that a server can know; directories also have others.
+/// Deserializes a name that an agent of the network office can have; a directory allows more.
 pub(crate) fn plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<AgentName, D::Error> {
     AgentName::deserialize(field).and_then(plain)
 }
 
-/// The same for a name that may be missing.
-pub(crate) fn some_plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<Option<AgentName>, D::Error> {
+/// [`plain_name`] for an optional field.
+pub(crate) fn optional_plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<Option<AgentName>, D::Error> {
     Option::deserialize(field)?.map(plain).transpose()
 }
 
-/// The same for several.
+/// [`plain_name`] for a list.
 pub(crate) fn plain_names<'de, D: Deserializer<'de>>(field: D) -> Result<Vec<AgentName>, D::Error> {
     Vec::deserialize(field)?.into_iter().map(plain).collect()
 }
@@ -213,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_malformed_and_what_has_another_shape_is_invalid() {
+    fn bad_json_is_malformed_and_json_of_another_shape_is_invalid() {
         assert_eq!(parse::<Pair>(br#" {"a":1,"b":"x","c":[]}"#).unwrap(), Pair { a: 1, b: "x".into() });
         for malformed in ["", "{", "{\"a\":1,", "nope", "{\"a\":\"x\",}", "{\"a\":1}}", r#"{"a":1,"b":"\ud800"}"#] {
             assert_eq!(status(malformed), 400, "{malformed}");

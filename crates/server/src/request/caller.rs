@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 
 use amb_core::{Code, OfficeError, Timestamp};
-use amb_store::{Agent, KeyHash};
+use amb_store::{Agent, AgentKey, KeyHash};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
+use super::key::{is_key_shaped, key_in};
+use super::problem::Problem;
 use crate::app::App;
-use crate::key::{is_key_shaped, key_in};
-use crate::problem::Problem;
 
-/// Where a request came from.
+/// The address that a request is charged to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientAddress(pub(crate) IpAddr);
 
@@ -19,12 +19,12 @@ impl<S: Sync> FromRequestParts<S> for ClientAddress {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        // Put there for every request before it is routed.
+        // The middleware inserts it before routing.
         parts.extensions.get::<Self>().copied().ok_or_else(|| OfficeError::internal("a request without a peer").into())
     }
 }
 
-/// The agent whose key came with the request.
+/// The authenticated agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller(pub(crate) Agent);
 
@@ -37,7 +37,7 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
-/// The caller and the key it used, for verbs that depend on that key or end with it.
+/// The authenticated agent and the hash of the key it used, for handlers that depend on that key or end with it.
 #[derive(Debug, Clone)]
 pub(crate) struct CallerWithKey(pub(crate) Agent, pub(crate) KeyHash);
 
@@ -49,44 +49,44 @@ impl FromRequestParts<App> for CallerWithKey {
         let Some(key) = key_in(&parts.headers) else {
             return Err(unauthorized("this needs a key: send it as X-API-Key").into());
         };
-        let caller = Self(who(app, key, address).await?, KeyHash::of(key));
-        parts.extensions.insert(caller.clone());
-        Ok(caller)
+        let (agent, hash) = authenticate(app, key, address).await?;
+        parts.extensions.insert(KeyInUse { agent: agent.key, hash });
+        Ok(Self(agent, hash))
     }
 }
 
-impl CallerWithKey {
-    /// Refuses a caller whose key has ended since it was authenticated.
-    pub(crate) async fn check_still_valid(&self, app: &App) -> Result<(), OfficeError> {
-        let Self(agent, key) = self;
-        let found = app.store.agent_by_key_hash(*key, Timestamp::now()).await?;
-        match found.is_some_and(|found| found.key == agent.key) {
-            true => Ok(()),
-            false => Err(key_ended()),
+/// The key that a request was authenticated with, for checking it again later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyInUse {
+    agent: AgentKey,
+    hash: KeyHash,
+}
+
+impl KeyInUse {
+    /// Refuses a request whose key has ended since it was authenticated.
+    pub(super) async fn check(self, app: &App) -> Result<(), OfficeError> {
+        match app.store.agent_by_key_hash(self.hash, Timestamp::now()).await? {
+            Some(agent) if agent.key == self.agent => Ok(()),
+            _ => Err(key_ended()),
         }
     }
 }
 
-/// Returns the agent of a key. Wrong keys are charged to the address they come from.
-pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, OfficeError> {
-    let found = match is_key_shaped(key) {
-        true => app.store.agent_by_key_hash(KeyHash::of(key), Timestamp::now()).await?,
-        false => None,
-    };
-    match found {
-        Some(agent) => {
+/// Returns the agent of a key, and the key's hash. Charges wrong keys to the address they come from.
+pub(crate) async fn authenticate(app: &App, key: &str, address: IpAddr) -> Result<(Agent, KeyHash), OfficeError> {
+    if is_key_shaped(key) {
+        let hash = KeyHash::of(key);
+        if let Some(agent) = app.store.agent_by_key_hash(hash, Timestamp::now()).await? {
             app.limits.agent(agent.key)?;
-            app.heartbeats.note(agent.key);
-            Ok(agent)
-        }
-        None => {
-            app.limits.wrong_key(&*app.store, address).await?;
-            Err(unauthorized("this key is not known here; register, or ask the office's operator"))
+            app.heartbeats.record(agent.key);
+            return Ok((agent, hash));
         }
     }
+    app.limits.wrong_key(address).await?;
+    Err(unauthorized("this key is not known here; register, or ask the office's operator"))
 }
 
-/// The answer to a request that was waiting when its key ended.
+/// The error of a request whose key ended while it waited.
 pub(crate) fn key_ended() -> OfficeError {
     unauthorized("this key ended while the request waited; use the one that replaced it")
 }

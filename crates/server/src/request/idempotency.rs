@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that creates something does it once, however often it is sent.
+//! `Idempotency-Key`: a repeated request returns the first result and changes nothing.
 
 use amb_store::Agent;
 use axum::extract::FromRequestParts;
@@ -6,12 +6,11 @@ use axum::http::request::Parts;
 use serde::Serialize;
 use utoipa::IntoParams;
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
-/// The header under which a repeat answers the first result.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The key of a request, if there is one. Read from the request's parts, since extracting a `HeaderMap` copies all headers.
+/// Extracts the idempotency key, if there is one. Extracting a `HeaderMap` instead would copy all headers.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header, names("Idempotency-Key"))]
 pub(crate) struct IdempotencyKey(
@@ -33,9 +32,9 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// Returns the caller bound to the key of its request. Two requests are the same if verb and content are.
-    pub(crate) fn of(self, caller: Agent, verb: &str, asked: &impl Serialize) -> Result<Agent, Problem> {
-        let once = self.0.map(|key| amb_store::Once::new(key, verb, asked)).transpose()?;
+    /// Binds the caller to the key, so that the store recognises a repeat: a request with the same verb and content.
+    pub(crate) fn bind(self, caller: Agent, verb: &str, content: &impl Serialize) -> Result<Agent, Problem> {
+        let once = self.0.map(|key| amb_store::Once::new(key, verb, content)).transpose()?;
         Ok(caller.under(once))
     }
 }

@@ -1,26 +1,25 @@
-//! API keys.
+//! API keys and other secrets.
 
 use amb_core::OfficeError;
 use amb_store::{KeyHash, NewKey};
 use axum::http::{HeaderMap, header};
 
-/// The header that carries a key.
-pub(crate) const API_KEY: &str = "x-api-key";
-/// Every key begins so.
-const PREFIX: &str = "amb_";
-/// Every token of a household begins so.
+const API_KEY: &str = "x-api-key";
+const KEY_PREFIX: &str = "amb_";
 const TOKEN_PREFIX: &str = "ambh_";
-/// How much of a key is kept in the clear, for its owner to recognise it.
-const SHOWN: usize = 8;
+/// Characters of a key that are stored in the clear, so that its owner can recognise it.
+const SHOWN_CHARS: usize = 8;
+/// Bytes of randomness in a secret.
+const SECRET_BYTES: usize = 32;
 
-/// A key as its owner has it. Neither printed nor logged: it has no `Debug` and no `Display`.
+/// An agent's key in the clear. Has neither `Debug` nor `Display`, so that it is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Makes a key from 32 bytes of the system's randomness.
+    /// Generates a random key.
     pub fn fresh() -> Result<Self, OfficeError> {
-        Ok(Self(format!("{PREFIX}{}", secret()?)))
+        Ok(Self(format!("{KEY_PREFIX}{}", new_secret()?)))
     }
 
     /// The whole key, shown to its owner once.
@@ -28,25 +27,25 @@ impl ApiKey {
         &self.0
     }
 
-    /// What the store keeps of it.
+    /// The hash and prefix to store.
     pub fn to_keep(&self) -> NewKey {
         NewKey { hash: KeyHash::of(&self.0), prefix: self.shown().to_owned() }
     }
 
-    /// The first characters.
+    /// The first characters, which are not secret.
     pub(crate) fn shown(&self) -> &str {
-        &self.0[..SHOWN]
+        &self.0[..SHOWN_CHARS]
     }
 }
 
-/// The token of a household as its owner has it. Neither printed nor logged, like a key.
+/// A household's token in the clear. Never logged, like a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HouseholdToken(String);
 
 impl HouseholdToken {
-    /// Makes a token from 32 bytes of the system's randomness.
+    /// Generates a random token.
     pub fn fresh() -> Result<Self, OfficeError> {
-        Ok(Self(format!("{TOKEN_PREFIX}{}", secret()?)))
+        Ok(Self(format!("{TOKEN_PREFIX}{}", new_secret()?)))
     }
 
     /// The whole token, shown to its owner once.
@@ -54,36 +53,33 @@ impl HouseholdToken {
         &self.0
     }
 
-    /// What the store keeps of it.
+    /// The hash to store.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(&self.0)
     }
 }
 
-/// Bytes of randomness in a secret.
-const SECRET: usize = 32;
-
-/// A new secret: [`SECRET`] bytes of the system's randomness, in hex.
-pub(crate) fn secret() -> Result<String, OfficeError> {
-    let mut bytes = [0; SECRET];
+/// Generates [`SECRET_BYTES`] random bytes, in hex.
+pub(crate) fn new_secret() -> Result<String, OfficeError> {
+    let mut bytes = [0; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
     Ok(hex::encode(bytes))
 }
 
-/// Whether a text has the form of a [`secret`].
+/// Whether a text has the form of a [`new_secret`].
 pub(crate) fn is_secret(text: &str) -> bool {
-    text.len() == 2 * SECRET && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == 2 * SECRET_BYTES && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Whether a text has the form of a key. Any other text is not looked up.
 pub(crate) fn is_key_shaped(text: &str) -> bool {
-    text.strip_prefix(PREFIX).is_some_and(is_secret)
+    text.strip_prefix(KEY_PREFIX).is_some_and(is_secret)
 }
 
-/// The key in the headers: `X-API-Key`, or `Authorization: Bearer`.
+/// Returns the key in the headers: `X-API-Key`, or `Authorization: Bearer`.
 pub(crate) fn key_in(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(API_KEY) {
-        // Bytes that are not ASCII count as a wrong key, not as none.
+        // Bytes that are not ASCII are a wrong key, not a missing one.
         return Some(value.to_str().unwrap_or_default());
     }
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
@@ -114,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shaped_like_a_key_is_not_looked_up() {
+    fn a_text_of_another_form_is_not_a_key() {
         let good = format!("amb_{}", "0a".repeat(32));
         assert!(is_key_shaped(&good));
         for bad in ["", "amb_", &good[..67], &good.to_uppercase(), &format!("{good}0"), &good.replace('a', "g")] {

@@ -1,22 +1,21 @@
-//! Errors as callers see them: RFC 9457 problem JSON with a stable code. Every failure is mapped here, once.
+//! Errors in responses: RFC 9457 problem JSON with a stable code. Every error is mapped to its status here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError};
-use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::reply::json_response;
 use crate::rate::whole_seconds;
 
-/// The media type of every error.
-pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// A failure on its way to the caller.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -27,7 +26,7 @@ pub(crate) struct Problem {
     cause: Option<Cause>,
 }
 
-/// The internal cause, for the log only: a response extension that the middleware logs.
+/// The internal cause of a 5xx: a response extension that the middleware logs.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause(pub(crate) Arc<OfficeError>);
 
@@ -61,7 +60,7 @@ pub(crate) struct FieldError {
 }
 
 impl Problem {
-    /// A failure that is about HTTP rather than mail.
+    /// An error of the HTTP layer, which has no [`Code`].
     pub(crate) fn new(
         status: StatusCode,
         code: impl Into<Cow<'static, str>>,
@@ -86,7 +85,6 @@ impl Problem {
         self.status
     }
 
-    /// What to do, in a sentence.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -113,7 +111,7 @@ impl From<OfficeError> for Problem {
     fn from(error: OfficeError) -> Self {
         let status = status_of(error.code());
         let detail = match error.code() {
-            // Internal details are for the log only.
+            // The details are logged, not sent.
             Code::Internal => Cow::Borrowed("the office failed inside; its log says how"),
             _ => Cow::Owned(error.detail().to_owned()),
         };
@@ -139,10 +137,9 @@ impl IntoResponse for Problem {
             code: &self.code,
             errors: &self.errors,
         };
-        // Only maps with keys that are not text can fail, and there are none.
+        // Serialization fails only for maps with keys that are not strings.
         let json = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = Response::new(Body::from(json));
-        *response.status_mut() = self.status;
+        let mut response = json_response(self.status, json.into());
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
         let wait = match (self.retry_after, self.status) {
@@ -168,15 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_inside_says_nothing_of_the_inside() {
+    fn an_internal_error_does_not_leak_its_details() {
         let problem = Problem::from(OfficeError::internal("password=hunter2"));
         assert_eq!(problem.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert!(!problem.detail.contains("hunter2"));
-        assert!(problem.cause.is_some(), "the log still learns of it");
+        assert!(problem.cause.is_some(), "it is still logged");
     }
 
     #[test]
-    fn a_refusal_says_when_to_come_back() {
+    fn a_rate_limit_error_has_retry_after_in_whole_seconds() {
         let wait = Duration::from_millis(1_500);
         let error = OfficeError::new(Code::TooManyRequests, "too often").retry_after(wait);
         let response = Problem::from(error).into_response();

@@ -1,4 +1,4 @@
-//! Query strings and path segments.
+//! Query strings and path segments, and checks of the values in them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use uuid::Uuid;
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
-/// The query string, with every failure a problem.
+/// Extracts the query string. Every failure is a [`Problem`].
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
@@ -35,7 +35,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// Replaces the standard library's message about a bad number.
+/// Replaces the standard library's messages about bad numbers.
 fn plain(detail: &str) -> &str {
     let not_a_number = ["invalid digit", "cannot parse integer", "number too large"];
     match not_a_number.iter().any(|words| detail.starts_with(words)) {
@@ -44,7 +44,7 @@ fn plain(detail: &str) -> &str {
     }
 }
 
-/// One segment of the path, as text.
+/// Extracts the only parameter of the path.
 pub(crate) struct Segment(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
@@ -62,36 +62,35 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// A place in a log: as far as numbers go in every store and in JSON.
-pub(crate) fn place<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
-    let place = Option::<u64>::deserialize(de)?;
-    match place {
-        Some(place) if i64::try_from(place).is_err() => Err(D::Error::custom("is too large for a cursor")),
-        place => Ok(place),
+/// Deserializes an optional cursor. Cursors are `i64` in the databases.
+pub(crate) fn cursor<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
+    match Option::<u64>::deserialize(de)? {
+        Some(cursor) if i64::try_from(cursor).is_err() => Err(D::Error::custom("is too large for a cursor")),
+        cursor => Ok(cursor),
     }
 }
 
-/// Parses an id, or returns a problem that names the field.
+/// Parses a UUID. The error names the field.
 pub(crate) fn parse_id<T: From<Uuid>>(field: &str, text: &str) -> Result<T, Problem> {
     Uuid::parse_str(text).map(T::from).map_err(|_| Problem::field(field, "must be a UUID"))
 }
 
-/// The same where the id may be missing.
+/// [`parse_id`] for an optional field.
 pub(crate) fn parse_optional_id<T: From<Uuid>>(field: &str, text: Option<&str>) -> Result<Option<T>, Problem> {
     text.map(|text| parse_id(field, text)).transpose()
 }
 
-/// The name of an agent or a group in the path, as a server knows it.
+/// Parses the name of an agent or a group in the path.
 pub(crate) fn path_name(text: &str) -> Result<AgentName, Problem> {
     AgentName::parse_plain(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
 }
 
-/// The limit of a page where a request has none.
+/// The default of a `limit` parameter, for serde.
 pub(crate) fn default_limit<const N: u32>() -> u32 {
     N
 }
 
-/// Refuses a number outside of the range.
+/// Fails for a number outside of the range. The error names the field.
 pub(crate) fn check_range<N: PartialOrd + Display>(
     field: &str,
     number: N,
@@ -103,7 +102,7 @@ pub(crate) fn check_range<N: PartialOrd + Display>(
     }
 }
 
-/// A flag, in any case of letters, as the web frameworks of Python read it: `True` and `1` are what some clients send.
+/// Deserializes a flag in upper or lower case, as Python's web frameworks do: some clients send `True` or `1`.
 pub(crate) fn boolean<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
     let text = std::borrow::Cow::<'de, str>::deserialize(de)?;
     match text.to_ascii_lowercase().as_str() {
@@ -113,7 +112,7 @@ pub(crate) fn boolean<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error
     }
 }
 
-/// The same where it may be missing.
+/// [`boolean`] for an optional field.
 pub(crate) fn optional_boolean<'de, D: Deserializer<'de>>(de: D) -> Result<Option<bool>, D::Error> {
     boolean(de).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Answers in JSON.
+//! JSON responses.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,12 +9,12 @@ use amb_core::OfficeError;
 use amb_core::draft::json_len;
 use amb_core::limits::MAX_PAGE_BYTES;
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
-/// 200 with a document.
+/// 200 with a JSON document.
 pub(crate) struct OkJson<T>(pub(crate) T);
 
-/// 201 with a document.
+/// 201 with a JSON document.
 pub(crate) struct Created<T>(pub(crate) T);
 
 impl<T: Serialize> IntoResponse for OkJson<T> {
@@ -29,38 +29,38 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
-/// Keeps as many items as fit into a response, at least one. Returns whether some were left out.
-pub(crate) fn fitting<T: Serialize>(mut things: Vec<T>) -> (Vec<T>, bool) {
-    let (mut left, count) = (MAX_PAGE_BYTES, things.len());
-    let fits = |(index, thing): &(usize, &T)| {
-        let bytes = json_len(*thing);
+/// Truncates a list to what fits into one response ([`MAX_PAGE_BYTES`]), but keeps at least one item. Returns whether
+/// items were dropped.
+pub(crate) fn fit_page<T: Serialize>(mut items: Vec<T>) -> (Vec<T>, bool) {
+    let (mut left, count) = (MAX_PAGE_BYTES, items.len());
+    let fits = |(index, item): &(usize, &T)| {
+        let bytes = json_len(*item);
         let fits = bytes <= left || *index == 0;
         left = left.saturating_sub(bytes);
         fits
     };
-    let fit = things.iter().enumerate().take_while(fits).count();
-    things.truncate(fit);
-    (things, fit < count)
+    let kept = items.iter().enumerate().take_while(fits).count();
+    items.truncate(kept);
+    (items, kept < count)
 }
 
-/// A document with this status.
-pub(crate) fn json(status: StatusCode, document: &impl Serialize) -> Response {
-    match json_text(document) {
-        Ok(text) => json_response(status, text.into()),
-        Err(error) => Problem::from(OfficeError::internal(error)).into_response(),
+fn json(status: StatusCode, document: &impl Serialize) -> Response {
+    match to_json(document) {
+        Ok(json) => json_response(status, json.into()),
+        Err(problem) => problem.into_response(),
     }
 }
 
-/// A document as text.
-pub(crate) fn json_text(document: &impl Serialize) -> serde_json::Result<Vec<u8>> {
-    let mut text = Vec::with_capacity(1_024);
-    serde_json::to_writer(&mut text, document)?;
-    Ok(text)
+/// Serializes a document.
+pub(crate) fn to_json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    let mut json = Vec::with_capacity(1_024);
+    serde_json::to_writer(&mut json, document).map_err(OfficeError::internal)?;
+    Ok(json)
 }
 
-/// A text that is a document, with this status.
-pub(crate) fn json_response(status: StatusCode, text: Bytes) -> Response {
-    let mut response = Response::new(Body::from(text));
+/// A response with JSON that is already serialized.
+pub(crate) fn json_response(status: StatusCode, json: Bytes) -> Response {
+    let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -71,13 +71,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_ends_at_the_first_thing_that_does_not_fit_and_has_one_at_least() {
+    fn a_page_ends_before_the_first_item_that_does_not_fit_and_has_at_least_one() {
         let large = "x".repeat(MAX_PAGE_BYTES / 2);
-        assert_eq!(fitting(vec![large.clone(), String::new()]).0.len(), 2);
-        let (kept, cut) = fitting(vec![large.clone(), large.clone(), String::new()]);
-        assert_eq!((kept.len(), cut), (1, true), "quotes count, too");
-        let (kept, cut) = fitting(vec!["x".repeat(2 * MAX_PAGE_BYTES)]);
+        assert_eq!(fit_page(vec![large.clone(), String::new()]).0.len(), 2);
+        let (kept, cut) = fit_page(vec![large.clone(), large.clone(), String::new()]);
+        assert_eq!((kept.len(), cut), (1, true), "the quotes count too");
+        let (kept, cut) = fit_page(vec!["x".repeat(2 * MAX_PAGE_BYTES)]);
         assert_eq!((kept.len(), cut), (1, false));
-        assert_eq!(fitting(Vec::<String>::new()), (Vec::new(), false));
+        assert_eq!(fit_page(Vec::<String>::new()), (Vec::new(), false));
     }
 }

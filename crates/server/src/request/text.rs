@@ -1,10 +1,10 @@
-//! Checks texts of callers: bounded, and without NUL, which PostgreSQL cannot store.
+//! Checks of text fields: a maximum length, and no NUL, which PostgreSQL cannot store.
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
-/// Checks a text's length in characters and that it has no NUL.
-pub(crate) fn check(field: &str, text: &str, max_chars: usize) -> Result<(), Problem> {
-    // Bytes settle it for nearly all.
+/// Checks a text's length in characters, and that it has no NUL. The error names the field.
+pub(crate) fn check_text(field: &str, text: &str, max_chars: usize) -> Result<(), Problem> {
+    // The length in bytes is cheaper to get, and an upper bound.
     if text.len() > max_chars && text.chars().count() > max_chars {
         return Err(Problem::field(field, format!("has at most {max_chars} characters")));
     }
@@ -14,9 +14,9 @@ pub(crate) fn check(field: &str, text: &str, max_chars: usize) -> Result<(), Pro
     }
 }
 
-/// The same for a text that may be missing.
-pub(crate) fn check_some(field: &str, text: Option<&String>, max_chars: usize) -> Result<(), Problem> {
-    text.map_or(Ok(()), |text| check(field, text, max_chars))
+/// [`check_text`] for an optional field.
+pub(crate) fn check_optional_text(field: &str, text: Option<&String>, max_chars: usize) -> Result<(), Problem> {
+    text.map_or(Ok(()), |text| check_text(field, text, max_chars))
 }
 
 #[cfg(test)]
@@ -25,9 +25,9 @@ mod tests {
 
     #[test]
     fn lengths_count_characters_and_nul_is_refused() {
-        assert!(check("x", "ééé", 3).is_ok());
-        assert!(check("x", "éééé", 3).is_err());
-        assert!(check("x", "a\0", 3).is_err());
-        assert!(check_some("x", None, 0).is_ok());
+        assert!(check_text("x", "ééé", 3).is_ok());
+        assert!(check_text("x", "éééé", 3).is_err());
+        assert!(check_text("x", "a\0", 3).is_err());
+        assert!(check_optional_text("x", None, 0).is_ok());
     }
 }

@@ -8,12 +8,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, check_range, default_limit, path_name};
-use crate::reply::{OkJson, fitting};
+use crate::request::{Caller, OkJson, Params, Problem, Segment, check_range, default_limit, fit_page, path_name};
 
-/// Most agents in one page.
+/// Maximum number of agents in one page.
 const MAX_AGENTS: u32 = 1_000;
 
 /// Which page.
@@ -21,7 +18,7 @@ const MAX_AGENTS: u32 = 1_000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct AgentsQuery {
     /// Only names after this one: the `next` of the page before.
-    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
+    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
     after: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit::<500>")]
@@ -43,9 +40,8 @@ pub(crate) async fn agents(
     let page = AgentsPage { after: query.after, limit: query.limit };
     let agents = app.store.agents(&caller, page, Timestamp::now()).await?;
     let full = agents.len() >= query.limit as usize;
-    let (agents, cut) = fitting(agents);
-    let full = full || cut;
-    let next = agents.last().filter(|_| full).map(|last| last.name.clone());
+    let (agents, truncated) = fit_page(agents);
+    let next = agents.last().filter(|_| full || truncated).map(|last| last.name.clone());
     Ok(OkJson(Agents { agents, next }))
 }
 

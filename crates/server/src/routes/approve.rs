@@ -7,11 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::{Caller, ClientAddress};
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::reply::OkJson;
+use crate::request::{Body, Caller, ClientAddress, IdempotencyKey, OkJson, Problem};
 
 /// Which request to approve.
 #[derive(Deserialize, ToSchema)]
@@ -21,8 +17,17 @@ pub(crate) struct ApproveBody {
     verification_code: String,
 }
 
-/// Longer texts are no code and are not looked up; the true ones have six characters.
+/// Longer texts are not looked up; real codes have six characters.
 const MAX_CODE_CHARS: usize = 64;
+
+/// Normalizes a verification code. Fails for a text that cannot be one.
+pub(crate) fn parse_code(text: &str) -> Result<String, OfficeError> {
+    let code = text.trim().to_ascii_uppercase();
+    match code.is_empty() || code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
+        true => Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992")),
+        false => Ok(code),
+    }
+}
 
 /// Approves a request by its code
 #[utoipa::path(post, path = "/connections/approve", tag = "connections", params(IdempotencyKey),
@@ -41,13 +46,10 @@ pub(crate) async fn approve(
     once: IdempotencyKey,
     Body(body): Body<ApproveBody>,
 ) -> Result<OkJson<Connected>, Problem> {
-    app.limits.code(&*app.store, caller.key, address).await?;
-    let code = body.verification_code.trim().to_ascii_uppercase();
-    if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
-        return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());
-    }
-    let caller = once.of(caller, "connections/approve", &code)?;
+    app.limits.code(caller.key, address).await?;
+    let code = parse_code(&body.verification_code)?;
+    let caller = once.bind(caller, "connections/approve", &code)?;
     let connected = app.store.approve_connection(&caller, &code, Timestamp::now()).await?;
-    app.limits.right_code(&*app.store, caller.key, address).await;
+    app.limits.refund_code(caller.key, address).await;
     Ok(OkJson(app.publish(connected)))
 }

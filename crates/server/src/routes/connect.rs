@@ -11,18 +11,13 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::reply::Created;
-use crate::text;
+use crate::request::{Body, Caller, Created, IdempotencyKey, Problem, check_optional_text};
 
 /// Whom to ask.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ConnectBody {
     /// Who is asked.
-    #[serde(deserialize_with = "crate::body::plain_name")]
+    #[serde(deserialize_with = "crate::request::plain_name")]
     target_agent_name: AgentName,
     /// What to say with it.
     #[schema(max_length = 500, pattern = "^[^\\x00]*$")]
@@ -46,20 +41,25 @@ pub(crate) async fn connect(
     once: IdempotencyKey,
     Body(body): Body<ConnectBody>,
 ) -> Result<Created<ConnectionRequested>, Problem> {
-    text::check_some("body.message", body.message.as_ref(), MAX_INTRO_CHARS)?;
+    check_optional_text("body.message", body.message.as_ref(), MAX_INTRO_CHARS)?;
     if body.target_agent_name == caller.name {
         return Err(Problem::field("body.target_agent_name", "an agent is always connected with itself; name another"));
     }
-    let caller = once.of(caller, "connections/request", &(&body.target_agent_name, &body.message))?;
-    app.limits.connect(&*app.store, caller.key).await?;
+    let caller = once.bind(caller, "connections/request", &(&body.target_agent_name, &body.message))?;
+    app.limits.connect(caller.key).await?;
     let now = Timestamp::now();
-    let ask = Ask {
-        target: body.target_agent_name,
-        intro: body.message,
+    let ask = ask(&app, body.target_agent_name, body.message, now)?;
+    Ok(Created(app.publish(app.store.request_connection(&caller, ask, now).await?)))
+}
+
+/// A connection request with the office's settings.
+pub(crate) fn ask(app: &App, target: AgentName, intro: Option<String>, now: Timestamp) -> Result<Ask, OfficeError> {
+    Ok(Ask {
+        target,
+        intro,
         codes: Arc::new(random_code),
         private_code: app.config.private_codes,
         expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
         max_pending: Some(app.config.max_pending),
-    };
-    Ok(Created(app.publish(app.store.request_connection(&caller, ask, now).await?)))
+    })
 }

@@ -1,4 +1,4 @@
-//! `GET /connections`, `GET /connections/pending`, and taking consent back.
+//! `GET /connections`, `GET /connections/pending`, and `POST` to reject, revoke, block and unblock.
 
 use amb_core::doc::{Connection, ConnectionChange, Connections, Pending};
 use amb_core::{AgentName, Timestamp};
@@ -7,10 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::reply::{OkJson, fitting};
+use crate::request::{Body, Caller, OkJson, Problem, fit_page};
 
 /// All of the caller's connections, and what became of them
 #[utoipa::path(get, path = "/connections", tag = "connections",
@@ -19,7 +16,7 @@ pub(crate) async fn connections(
     State(app): State<App>,
     Caller(caller): Caller,
 ) -> Result<OkJson<Connections>, Problem> {
-    let (connections, truncated) = fitting(app.store.connections(&caller).await?);
+    let (connections, truncated) = fit_page(app.store.connections(&caller).await?);
     Ok(OkJson(Connections { connections, truncated }))
 }
 
@@ -27,7 +24,7 @@ pub(crate) async fn connections(
 #[utoipa::path(get, path = "/connections/pending", tag = "connections",
     responses((status = 200, description = "The requests", body = Pending)))]
 pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Pending>, Problem> {
-    let (pending_connections, truncated) = fitting(app.store.pending_connections(&caller, Timestamp::now()).await?);
+    let (pending_connections, truncated) = fit_page(app.store.pending_connections(&caller, Timestamp::now()).await?);
     Ok(OkJson(Pending { pending_connections, truncated }))
 }
 
@@ -35,7 +32,7 @@ pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> R
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct PeerBody {
     /// The other side.
-    #[serde(deserialize_with = "crate::body::plain_name")]
+    #[serde(deserialize_with = "crate::request::plain_name")]
     agent_name: AgentName,
 }
 
@@ -56,11 +53,11 @@ macro_rules! change_route {
     ($name:ident, $path:literal, $change:ident, $title:literal, $done:literal) => {
         #[doc = $title]
         #[utoipa::path(post, path = $path, tag = "connections", request_body = PeerBody,
-                                    responses(
-                                        (status = 200, description = $done, body = Connection),
-                                        (status = 404, description = "No such agent, or nothing of the kind with it"),
-                                        (status = 409, description = "The connection is not in a state for this"),
-                                    ))]
+                            responses(
+                                (status = 200, description = $done, body = Connection),
+                                (status = 404, description = "No such agent, or nothing of the kind with it"),
+                                (status = 409, description = "The connection is not in a state for this"),
+                            ))]
         pub(crate) async fn $name(
             State(app): State<App>,
             caller: Caller,

@@ -7,11 +7,8 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 
 use crate::app::App;
-use crate::caller::CallerWithKey;
-use crate::dashboard::{LINK_TIME, origin};
-use crate::key::secret;
-use crate::problem::Problem;
-use crate::reply::Created;
+use crate::dashboard::{LINK_TTL, origin};
+use crate::request::{CallerWithKey, Created, Problem, new_secret};
 
 /// A link that signs a browser in to the dashboard, once
 ///
@@ -36,8 +33,8 @@ pub(crate) async fn dashboard_link(
     }
     let origin = origin(&app, &headers)?;
     let now = Timestamp::now();
-    let expires_at = now.checked_add(LINK_TIME).map_err(OfficeError::internal)?;
-    let secret = secret()?;
+    let expires_at = now.checked_add(LINK_TTL).map_err(OfficeError::internal)?;
+    let secret = new_secret()?;
     let link = SignIn { hash: KeyHash::of(&secret), until: expires_at };
     app.store.open_link(&caller, key, link, now).await?;
     Ok(Created(DashboardLink { url: format!("{origin}/dashboard/sign-in?link={secret}"), expires_at }))

@@ -1,4 +1,4 @@
-//! `GET /events`: the log of a mailbox by long poll, for clients without a socket.
+//! `GET /events`: the log of a mailbox by long poll, for clients without a WebSocket.
 
 use std::time::Duration;
 
@@ -12,17 +12,11 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::{CallerWithKey, key_ended};
-use crate::hangup::Hangup;
+use crate::connection::Hangup;
 use crate::hub::SubscriberGuard;
-use crate::problem::Problem;
-use crate::query::{Params, check_range, place};
-use crate::reply::OkJson;
+use crate::request::{CallerWithKey, OkJson, Params, Problem, check_range, cursor, key_ended};
 
-/// Entries in a page by default.
-const DEFAULT_LIMIT: usize = 100;
-
-/// Longest wait that can be asked for, in seconds.
+/// Maximum of `wait`, in seconds.
 pub(super) const MAX_WAIT: u64 = 60;
 
 /// From where, and how long to wait.
@@ -31,12 +25,12 @@ pub(super) const MAX_WAIT: u64 = 60;
 pub(crate) struct EventsQuery {
     /// The cursor of the last entry seen; 0 is the beginning. Without it the answer is empty and has the end's cursor. One
     /// beyond the end is of a database that was restored since: what may not have been seen is then sent again.
-    #[serde(default, deserialize_with = "place")]
+    #[serde(default, deserialize_with = "cursor")]
     #[param(minimum = 0)]
     since: Option<u64>,
     /// The `since` of the poll whose answer ended with this one's `since`. Says that this answer arrived, so that its mail is
     /// `delivered`. Without it only the process that gave the answer knows, which behind a proxy may be another one.
-    #[serde(default, deserialize_with = "place")]
+    #[serde(default, deserialize_with = "cursor")]
     #[param(minimum = 0)]
     previous: Option<u64>,
     /// How many seconds to wait where nothing has happened yet.
@@ -50,7 +44,7 @@ pub(crate) struct EventsQuery {
 }
 
 fn default_limit() -> usize {
-    DEFAULT_LIMIT
+    100
 }
 
 /// What happened to the caller after a cursor
@@ -66,23 +60,21 @@ pub(crate) async fn events(
 ) -> Result<OkJson<EventPage>, Problem> {
     check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
     check_range("query.limit", query.limit, 1..=MAX_EVENTS)?;
-    let answer = |events: Vec<Entry>, after: u64, cursor: u64| {
-        // A client that is gone sends no successor of this poll, so its answer is not remembered.
+    let respond = |events: Vec<Entry>, after: u64, cursor: u64| {
+        // The response to a client that has disconnected is not delivered, so it is not remembered.
         if !hangup.has_happened() {
-            app.deliveries.offer(caller.key, after, cursor);
+            app.deliveries.poll_answered(caller.key, after, cursor);
         }
         Ok(OkJson(EventPage { events, cursor: Cursor::from(cursor) }))
     };
-    let Some(named) = query.since else {
+    let Some(requested) = query.since else {
         let head = app.store.event_head(caller.key).await?;
-        return answer(Vec::new(), head, head);
+        return respond(Vec::new(), head, head);
     };
-    let since = app.resume(&caller, named).await?;
-    match query.previous {
-        // A cursor beyond the end is from before a restore: this log has no entries up to it.
-        Some(previous) if since == named => app.deliveries.came_back_from(&caller, previous, named),
-        _ => app.deliveries.came_back(&caller, named),
-    }
+    let since = app.resume(&caller, requested).await?;
+    // A cursor beyond the end is from before a restore: this log has no entries up to it.
+    let previous = query.previous.filter(|_| since == requested);
+    app.deliveries.poll_continued(&caller, previous, requested);
     let guard = match query.wait {
         0 => None,
         // Before the first read, so that no entry is missed between it and the wait.
@@ -93,19 +85,19 @@ pub(crate) async fn events(
         let events = app.store.events(caller.key, since, query.limit).await?;
         if let Some(last) = events.last() {
             let cursor = last.cursor.as_number().unwrap_or(since);
-            return answer(events, since, cursor);
+            return respond(events, since, cursor);
         }
-        let Some(SubscriberGuard { subscriber, .. }) = &guard else { return answer(events, since, since) };
-        let woken = tokio::select! {
-            woken = timeout_at(deadline, subscriber.woken()) => woken.is_ok(),
+        let Some(SubscriberGuard { subscriber, .. }) = &guard else { return respond(events, since, since) };
+        let notified = tokio::select! {
+            notified = timeout_at(deadline, subscriber.notified()) => notified.is_ok(),
             () = app.closing.cancelled() => false,
             () = hangup.happened() => false,
         };
         if subscriber.is_evicted() {
             return Err(key_ended().into());
         }
-        if !woken {
-            return answer(events, since, since);
+        if !notified {
+            return respond(events, since, since);
         }
     }
 }
@@ -115,11 +107,11 @@ pub(super) fn subscribe<'a>(
     app: &'a App,
     caller: &Agent,
     key: KeyHash,
-    at: u64,
+    cursor: u64,
 ) -> Result<SubscriberGuard<'a>, OfficeError> {
-    let Some(guard) = app.hub.subscribe(caller.key, Some(key), app.config.ws_per_agent) else {
+    let Some(guard) = app.hub.subscribe(caller.key, key, app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent"));
     };
-    guard.subscriber.is_at(at);
+    guard.subscriber.set_cursor(cursor);
     Ok(guard)
 }

@@ -1,4 +1,4 @@
-//! `GET /export`: the caller's mail, all of it, page by page.
+//! `GET /export`: all mail of the caller, page by page.
 
 use amb_core::Timestamp;
 use amb_core::doc::Exported;
@@ -7,10 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, parse_optional_id};
-use crate::reply::OkJson;
+use crate::request::{Caller, OkJson, Params, Problem, parse_optional_id};
 
 /// Messages in one page.
 const PAGE: u32 = 200;

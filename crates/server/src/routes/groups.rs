@@ -2,29 +2,23 @@
 //! `POST /messages/send`.
 
 use amb_core::doc::{Group, Groups, SentMany};
-use amb_core::message::Callback;
-use amb_core::{AgentName, CorrelationId, Kind, MessageId, Object, Part, Priority, Timestamp};
+use amb_core::{AgentName, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::send::send_body;
+use super::send::SendBody;
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::query::{Segment, path_name};
-use crate::reply::{Created, OkJson, fitting};
+use crate::request::{Body, Caller, Created, IdempotencyKey, OkJson, Problem, Segment, fit_page, path_name};
 
-/// Most recipients of one send.
+/// Maximum number of recipients of one send.
 const MAX_RECIPIENTS: usize = 100;
 
 /// The groups that the caller is in or was invited to
 #[utoipa::path(get, path = "/groups", tag = "groups",
     responses((status = 200, description = "The groups", body = Groups)))]
 pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Groups>, Problem> {
-    let (groups, truncated) = fitting(app.store.groups(&caller).await?);
+    let (groups, truncated) = fit_page(app.store.groups(&caller).await?);
     Ok(OkJson(Groups { groups, truncated }))
 }
 
@@ -50,7 +44,7 @@ pub(crate) async fn create(
     Body(body): Body<GroupBody>,
 ) -> Result<Created<Group>, Problem> {
     let name = AgentName::parse_for_server(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
-    let caller = once.of(caller, "groups", &name)?;
+    let caller = once.bind(caller, "groups", &name)?;
     Ok(Created(app.store.create_group(&caller, &name, Timestamp::now()).await?))
 }
 
@@ -58,7 +52,7 @@ pub(crate) async fn create(
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct InviteBody {
     /// The agent; one that is invited must be connected with the caller.
-    #[serde(deserialize_with = "crate::body::plain_name")]
+    #[serde(deserialize_with = "crate::request::plain_name")]
     agent_name: AgentName,
 }
 
@@ -79,7 +73,7 @@ pub(crate) async fn invite(
     once: IdempotencyKey,
     Body(body): Body<InviteBody>,
 ) -> Result<OkJson<Group>, Problem> {
-    let caller = once.of(caller, "groups/invite", &(&name, &body.agent_name))?;
+    let caller = once.bind(caller, "groups/invite", &(&name, &body.agent_name))?;
     let invited = app.store.invite_to_group(&caller, &path_name(&name)?, &body.agent_name, Timestamp::now()).await?;
     Ok(OkJson(app.publish(invited)))
 }
@@ -136,15 +130,9 @@ pub(crate) async fn remove(
     Ok(OkJson(app.store.remove_from_group(&caller, &path_name(&name)?, &body.agent_name).await?))
 }
 
-send_body! {
-    /// One message for several agents. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
-    SendManyBody {
-        /// Who shall receive it: connected agents.
-        #[schema(min_items = 1, max_items = 100)]
-        #[serde(deserialize_with = "crate::body::plain_names")]
-        to: Vec<AgentName>
-    }
-}
+/// Stands for `SendBody<Vec<AgentName>>` in the OpenAPI document, where `openapi` completes it.
+#[derive(ToSchema)]
+pub(crate) struct SendManyBody;
 
 /// Sends one message to several agents, all or none
 #[utoipa::path(post, path = "/messages/send-many", tag = "messages", request_body = SendManyBody,
@@ -160,9 +148,9 @@ pub(crate) async fn send_many(
     State(app): State<App>,
     Caller(caller): Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Body(body): Body<SendManyBody>,
+    Body(body): Body<SendBody<Vec<AgentName>>>,
 ) -> Result<Created<SentMany>, Problem> {
-    let (to, content) = body.split();
+    let to = &body.to;
     let Some(first) = to.first().cloned() else {
         return Err(Problem::field("body.to", "names nobody"));
     };
@@ -174,7 +162,7 @@ pub(crate) async fn send_many(
     if let Some(pair) = names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Problem::field("body.to", format!("names {} more than once", pair[0].1)));
     }
-    let draft = content.draft(first, key)?;
+    let (to, draft) = body.draft(first, key)?;
     draft.check_copies(to.len())?;
     let sent = app.publish(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
     Ok(Created(SentMany { sent }))

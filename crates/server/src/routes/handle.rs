@@ -1,8 +1,8 @@
 //! `POST /messages/ack`, `/rung`, `/claim`, `/release` and `/renew`: what consumers do with mail.
 
-use amb_core::doc::{Acknowledged, Claimed};
 use std::time::Duration;
 
+use amb_core::doc::{Acknowledged, Claimed};
 use amb_core::mailbox::ClaimRequest;
 use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
@@ -12,17 +12,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::body::{Body, whole};
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::check_range;
-use crate::reply::OkJson;
+use crate::request::{Body, Caller, OkJson, Problem, check_range, whole_number};
 
-/// Most messages named in one call.
+/// Maximum number of ids in one request.
 const MAX_IDS: usize = 1_000;
-/// Most messages claimed by one call.
+/// Maximum number of messages claimed by one request.
 const MAX_CLAIM: u32 = 100;
-/// Longest lease: a day.
+/// Longest lease: a day, in seconds.
 const MAX_LEASE: u32 = 24 * 60 * 60;
 
 /// Which messages.
@@ -78,13 +74,13 @@ pub(crate) async fn rung(
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ClaimBody {
     /// At most this many messages; 1 unless said.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 100)]
     limit: Option<u32>,
     /// Urgent ones first, then by time; else by time alone.
     urgent_first: Option<bool>,
     /// How long others are kept off, in seconds; 300 unless said.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 86400)]
     lease_seconds: Option<u32>,
 }
@@ -137,7 +133,7 @@ pub(crate) struct RenewBody {
     #[schema(max_items = 1000)]
     message_ids: Vec<Uuid>,
     /// How long others are kept off from now on, in seconds; 300 unless said.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 86400)]
     lease_seconds: Option<u32>,
 }

@@ -9,11 +9,10 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::mounts::{self, MountView};
-use crate::problem::Problem;
-use crate::reply::OkJson;
+use crate::request::{OkJson, Problem};
 
-/// A database that takes longer than this to answer is as good as gone.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the database may take to answer before it counts as unavailable.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the office is.
 #[derive(Serialize, ToSchema)]
@@ -60,9 +59,9 @@ pub(crate) async fn ready(State(app): State<App>) -> Result<OkJson<Health>, Prob
     if app.closing.is_cancelled() {
         return Err(OfficeError::unavailable("the office is closing").into());
     }
-    match tokio::time::timeout(PATIENCE, app.store.ready()).await {
+    match tokio::time::timeout(READY_TIMEOUT, app.store.ready()).await {
         Ok(Ok(())) => Ok(OkJson(ok(mounts::views(&app.mounts), app.config.operators_read_mail))),
-        // The store says what is wrong with it, a full disk for one.
+        // The error says what is wrong, such as a full disk.
         Ok(Err(error)) if error.code() == Code::Unavailable => Err(error.into()),
         Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),
         Err(_) => Err(OfficeError::unavailable("the database does not answer in time").into()),

@@ -11,9 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, check_range, default_limit, parse_id, parse_optional_id};
+use crate::request::{Caller, Params, Problem, Segment, check_range, default_limit, parse_id, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// Which page.
@@ -59,12 +57,12 @@ pub(crate) async fn history(
     let before = parse_optional_id("query.before", query.before.as_deref())?;
     let page = HistoryPage { limit: query.limit, before };
     let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
-    // What was marked as read just now is a change already.
-    let lasting = history.entries.is_empty();
-    Ok(request.respond(&app.publish(history), lasting))
+    // If messages were marked as read, the version has changed already.
+    let cacheable = history.entries.is_empty();
+    Ok(request.respond(&app.publish(history), cacheable))
 }
 
-/// `HEAD` would mark messages as read that were not shown.
+/// The response to `HEAD`, which would mark messages as read without showing them.
 fn no_head() -> Response {
     let detail = "a history is read by GET, which marks what it shows as read";
     let mut response = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response();

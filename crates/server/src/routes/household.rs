@@ -12,19 +12,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::{Caller, ClientAddress};
-use crate::idempotency::IdempotencyKey;
-use crate::key::{ApiKey, HouseholdToken};
-use crate::problem::Problem;
-use crate::query::{Segment, parse_id, path_name};
-use crate::reply::{Created, OkJson};
-use crate::text;
+use crate::request::{
+    ApiKey, Body, Caller, ClientAddress, Created, HouseholdToken, IdempotencyKey, OkJson, Problem, Segment,
+    check_optional_text, parse_id, path_name,
+};
 
-/// The header that carries the owner's token.
 const HOUSEHOLD_TOKEN: &str = "x-household-token";
-/// Default label of a machine.
-const MACHINE: &str = "machine";
+const DEFAULT_LABEL: &str = "machine";
 
 /// The household that the caller is in
 ///
@@ -81,30 +75,31 @@ pub(crate) async fn person(
     register(&app, address, new, &key).await
 }
 
-/// Registers an agent, which joins a household where it shows its token.
+/// Registers an agent, which joins a household if it has its token.
 pub(super) async fn register(
     app: &App,
     address: IpAddr,
     new: NewAgent,
     key: &ApiKey,
 ) -> Result<Created<Registered>, Problem> {
-    app.limits.register(&*app.store, address).await?;
-    let agent = with_token(app, address, app.store.register_agent(new, Timestamp::now()).await).await?;
+    app.limits.register(address).await?;
+    let agent = publish_or_charge(app, address, app.store.register_agent(new, Timestamp::now()).await).await?;
     let operators_read_mail = app.config.operators_read_mail;
     Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned(), operators_read_mail }))
 }
 
-/// The result of a verb that took a household's token. A wrong token counts against its address, as a wrong key does.
-async fn with_token<T>(app: &App, address: IpAddr, result: Result<Written<T>, OfficeError>) -> Result<T, Problem> {
-    match result {
-        Ok(written) => Ok(app.publish(written)),
-        Err(error) => {
-            if error.code() == Code::Unauthorized {
-                app.limits.wrong_key(&*app.store, address).await?;
-            }
-            Err(error.into())
-        }
+/// Publishes the result of a verb that took a household's token, or charges a wrong token to its address.
+async fn publish_or_charge<T>(
+    app: &App,
+    address: IpAddr,
+    result: Result<Written<T>, OfficeError>,
+) -> Result<T, Problem> {
+    if let Err(error) = &result
+        && error.code() == Code::Unauthorized
+    {
+        app.limits.wrong_key(address).await?;
     }
+    Ok(app.publish(result?))
 }
 
 /// Another machine.
@@ -132,10 +127,10 @@ pub(crate) async fn add_machine(
     once: IdempotencyKey,
     Body(body): Body<MachineBody>,
 ) -> Result<Created<NewMachine>, Problem> {
-    text::check_some("body.label", body.label.as_ref(), MAX_LABEL_CHARS)?;
-    let caller = once.of(caller, "household/machines", &body)?;
+    check_optional_text("body.label", body.label.as_ref(), MAX_LABEL_CHARS)?;
+    let caller = once.bind(caller, "household/machines", &body)?;
     let token = HouseholdToken::fresh()?;
-    let label = body.label.as_deref().filter(|label| !label.trim().is_empty()).unwrap_or(MACHINE);
+    let label = body.label.as_deref().filter(|label| !label.trim().is_empty()).unwrap_or(DEFAULT_LABEL);
     let machine = app.store.add_machine(&caller, label, token.hash(), Timestamp::now()).await?;
     Ok(Created(NewMachine { id: machine.id, label: machine.label, token: token.reveal().to_owned() }))
 }
@@ -186,9 +181,9 @@ pub(crate) async fn join(
     Body(body): Body<JoinBody>,
 ) -> Result<StatusCode, Problem> {
     // The person gets an event each time, so the limit is that of connection requests.
-    app.limits.connect(&*app.store, caller.key).await?;
+    app.limits.connect(caller.key).await?;
     let token = KeyHash::of(&body.household_token);
-    with_token(&app, address, app.store.join_household(&caller, token, Timestamp::now()).await).await?;
+    publish_or_charge(&app, address, app.store.join_household(&caller, token, Timestamp::now()).await).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,6 +1,6 @@
-//! `GET /household/events`: what happens to everybody of a household, for its person.
+//! `GET /household/events`: the logs of all members of a household, for its person.
 //!
-//! The page is read from the members' logs, each with its own cursor. Reading them is no delivery: receipts say what the agents
+//! Each member's log has its own place in the cursor. Reading here is not a delivery: receipts say what the agents
 //! themselves got.
 
 use std::time::Duration;
@@ -10,24 +10,22 @@ use amb_core::{Code, OfficeError};
 use amb_store::HouseholdCursor;
 use axum::extract::State;
 use serde::Deserialize;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::IntoParams;
 
 use super::events::{MAX_WAIT, subscribe};
 use crate::app::App;
-use crate::caller::{CallerWithKey, key_ended};
-use crate::hangup::Hangup;
-use crate::problem::Problem;
-use crate::query::{Params, check_range};
-use crate::reply::OkJson;
+use crate::connection::Hangup;
+use crate::request::{CallerWithKey, OkJson, Params, Problem, check_range, key_ended};
 
-/// The most entries of each member that `last` asks for, and that are shown of a member who joined since the last page.
+/// Maximum of `last`.
 const MAX_LAST: u64 = 1_000;
+/// Maximum entries shown of a member who joined since the last page.
 const LAST_OF_NEW: u64 = 50;
-/// How long changes are gathered before the logs are read again.
-const GATHER: Duration = Duration::from_millis(250);
+/// How long hints are collected before the logs are read again.
+const DEBOUNCE: Duration = Duration::from_millis(250);
 /// How often the logs are read without a hint, which may be lost.
-const BEAT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(5);
 
 /// From where, and how long to wait.
 #[derive(Deserialize, IntoParams)]
@@ -93,13 +91,13 @@ pub(crate) async fn events(
         watching.watcher.set_members(found.members);
         let hint = async {
             tokio::select! {
-                () = watching.watcher.woken() => sleep_until(Instant::now() + GATHER).await,
-                () = sleep_until(Instant::now() + BEAT) => {}
-                () = guard.subscriber.woken() => {}
+                () = watching.watcher.notified() => sleep(DEBOUNCE).await,
+                () = sleep(POLL) => {}
+                () = guard.subscriber.notified() => {}
             }
         };
         let again = tokio::select! {
-            woken = timeout_at(deadline, hint) => woken.is_ok(),
+            hinted = timeout_at(deadline, hint) => hinted.is_ok(),
             () = app.closing.cancelled() => false,
             () = hangup.happened() => false,
         };
@@ -116,7 +114,7 @@ fn too_many() -> OfficeError {
     OfficeError::new(Code::TooManyRequests, "too many look at their households at once; try again later")
 }
 
-/// Parses a cursor: the member that was read last, then each member and the number of its last entry.
+/// Parses a cursor: the key of the member that was read last, then each member's key and the number of its last entry.
 fn parse(text: &str) -> Option<HouseholdCursor> {
     let (behind, rest) = text.split_once('.')?;
     let places = rest.split('.').filter(|place| !place.is_empty()).map(|place| {
@@ -136,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_as_it_was_given() {
+    fn a_cursor_survives_the_round_trip() {
         let cursor = HouseholdCursor {
             behind: "7".parse().unwrap(),
             of: [("3", 12), ("40", 0)].map(|(a, n)| (a.parse().unwrap(), n)).into(),

@@ -11,9 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, boolean, check_range, default_limit, parse_optional_id};
+use crate::request::{Caller, Params, Problem, boolean, check_range, default_limit, parse_optional_id};
 use crate::response_cache::CachedRequest;
 
 /// What to show.
@@ -56,7 +54,7 @@ pub(crate) async fn inbox(
     let before = parse_optional_id("query.before", query.before.as_deref())?;
     let page = InboxPage { unread_only: query.unread_only, limit: query.limit, before };
     let inbox = app.store.inbox_page(&caller, page, Timestamp::now()).await?;
-    // A request runs out of time by itself.
-    let lasting = inbox.pending_connections.is_empty();
-    Ok(request.respond(&inbox, lasting))
+    // A connection request expires without a new version.
+    let cacheable = inbox.pending_connections.is_empty();
+    Ok(request.respond(&inbox, cacheable))
 }

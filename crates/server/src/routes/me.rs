@@ -11,11 +11,7 @@ use utoipa::ToSchema;
 
 use super::register::Capability;
 use crate::app::App;
-use crate::body::{Body, whole};
-use crate::caller::{Caller, CallerWithKey};
-use crate::problem::Problem;
-use crate::reply::OkJson;
-use crate::text;
+use crate::request::{Body, Caller, CallerWithKey, OkJson, Problem, check_optional_text, whole_number};
 
 /// The caller as it sees itself
 #[utoipa::path(get, path = "/agents/me", tag = "agents",
@@ -37,7 +33,7 @@ pub(crate) struct PatchBody {
     /// Whom it hears.
     allow_from: Option<AllowFrom>,
     /// How many tasks it works on at once.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(maximum = 1000000)]
     max_concurrent_tasks: Option<u32>,
     /// Whether agents that are not connected with it find it in the directory.
@@ -58,7 +54,7 @@ pub(crate) async fn patch(
 
 impl PatchBody {
     fn parse(self) -> Result<ProfilePatch, Problem> {
-        text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
+        check_optional_text("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
         let capabilities = self.capabilities.map(Capability::parse_all).transpose()?;
         // Checked as a whole card; defaults in place of what is not changed break no rule.
         let card = Card {

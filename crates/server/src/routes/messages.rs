@@ -8,12 +8,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, check_range, default_limit, parse_id, parse_optional_id, place};
-use crate::reply::OkJson;
+use crate::request::{
+    Caller, OkJson, Params, Problem, Segment, boolean, check_range, cursor, default_limit, parse_id, parse_optional_id,
+};
 
-/// Most messages in one page.
+/// Maximum number of messages in one page.
 const MAX_PAGE: u32 = 100;
 
 /// Which messages. All conditions hold together.
@@ -32,14 +31,14 @@ pub(crate) struct MessagesQuery {
     #[param(value_type = Option<Uuid>)]
     session_id: Option<String>,
     /// Only from this agent.
-    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
+    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
     from: Option<AgentName>,
     /// Only of this kind.
     kind: Option<Kind>,
     /// Only with this correlation id.
     correlation_id: Option<CorrelationId>,
     /// The `next` of the page before.
-    #[serde(default, deserialize_with = "place")]
+    #[serde(default, deserialize_with = "cursor")]
     #[param(minimum = 0)]
     before: Option<u64>,
     /// At most this many.

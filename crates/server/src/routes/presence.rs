@@ -1,12 +1,11 @@
-//! `POST /agents/me/heartbeat` and `/leave`: signs of life, and of none.
+//! `POST /agents/me/heartbeat` and `/leave`: presence.
 
 use amb_core::Timestamp;
 use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
+use crate::request::{Caller, Problem};
 
 /// A sign of life
 ///
@@ -22,7 +21,7 @@ pub(crate) async fn heartbeat(State(app): State<App>, Caller(caller): Caller) ->
 #[utoipa::path(post, path = "/agents/me/leave", tag = "agents",
     responses((status = 204, description = "Offline; mail waits")))]
 pub(crate) async fn leave(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
-    app.heartbeats.forget(caller.key);
+    app.heartbeats.remove(caller.key);
     app.store.leave(&caller, Timestamp::now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

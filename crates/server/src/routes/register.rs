@@ -1,9 +1,9 @@
 //! `POST /agents/register`: a new agent and its key.
 
-use amb_core::doc::Registered;
 use std::net::IpAddr;
 
 use amb_core::card::AllowFrom;
+use amb_core::doc::Registered;
 use amb_core::limits::{
     DEFAULT_MAX_CONCURRENT_TASKS, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CONTACT_CHARS,
 };
@@ -17,13 +17,8 @@ use utoipa::ToSchema;
 
 use super::household;
 use crate::app::App;
-use crate::body::{Body, whole};
-use crate::caller::ClientAddress;
 use crate::config::Registration;
-use crate::key::ApiKey;
-use crate::problem::Problem;
-use crate::reply::Created;
-use crate::text;
+use crate::request::{ApiKey, Body, ClientAddress, Created, Problem, check_optional_text, check_text, whole_number};
 
 /// Who wants to be registered.
 #[derive(Deserialize, ToSchema)]
@@ -48,7 +43,7 @@ pub(crate) struct RegisterBody {
     #[serde(default)]
     allow_from: Option<AllowFrom>,
     /// How many tasks it works on at once.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(maximum = 1000000)]
     max_concurrent_tasks: Option<u32>,
     /// The office's token, where registration needs one.
@@ -71,7 +66,7 @@ impl Capability {
     /// Checks the capabilities of a card.
     pub(super) fn parse_all(words: Vec<Self>) -> Result<Vec<String>, Problem> {
         let words: Vec<String> = words.into_iter().map(|Self(word)| word).collect();
-        words.iter().try_for_each(|word| text::check("body.capabilities", word, MAX_CAPABILITY_CHARS))?;
+        words.iter().try_for_each(|word| check_text("body.capabilities", word, MAX_CAPABILITY_CHARS))?;
         Ok(words)
     }
 }
@@ -95,10 +90,10 @@ pub(crate) async fn register(
     household::register(&app, address, new, &key).await
 }
 
-/// Refuses a registration without the office's token. A wrong token counts against its address, as a wrong key does.
-async fn check_token(app: &App, address: IpAddr, shown: Option<&str>) -> Result<(), Problem> {
+/// Fails unless registration is open or the token is right. A wrong token is charged to its address, as a wrong key is.
+async fn check_token(app: &App, address: IpAddr, token: Option<&str>) -> Result<(), Problem> {
     let refused = |code: &'static str, detail: &'static str| Err(Problem::new(StatusCode::FORBIDDEN, code, detail));
-    match (&app.config.registration, shown) {
+    match (&app.config.registration, token) {
         (Registration::Open, _) => Ok(()),
         (Registration::Closed, _) => {
             refused("registration_closed", "registration is closed at this office; ask its operator for an account")
@@ -107,11 +102,11 @@ async fn check_token(app: &App, address: IpAddr, shown: Option<&str>) -> Result<
             "registration_token_needed",
             "registration needs this office's token; give it as registration_token, or amb register --registration-token",
         ),
-        (Registration::Token(token), Some(shown)) => {
-            // Charged before it is compared: beyond the limit not even the right token is told from a wrong one.
-            app.limits.wrong_key(&*app.store, address).await?;
-            if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) {
-                app.limits.right_key(&*app.store, address).await;
+        (Registration::Token(right), Some(token)) => {
+            // Charged before it is compared, so that beyond the limit the right token is refused as well.
+            app.limits.wrong_key(address).await?;
+            if bool::from(right.as_bytes().ct_eq(token.as_bytes())) {
+                app.limits.refund_key(address).await;
                 return Ok(());
             }
             refused("registration_token_wrong", "this is not the office's registration token; ask its operator for it")
@@ -123,8 +118,8 @@ impl RegisterBody {
     fn parse(self, key: &ApiKey) -> Result<NewAgent, Problem> {
         let name =
             AgentName::parse_for_server(&self.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
-        text::check_some("body.owner_contact", self.owner_contact.as_ref(), MAX_OWNER_CONTACT_CHARS)?;
-        text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
+        check_optional_text("body.owner_contact", self.owner_contact.as_ref(), MAX_OWNER_CONTACT_CHARS)?;
+        check_optional_text("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
         let card = Card {
             description: self.description.unwrap_or_default(),
             capabilities: Capability::parse_all(self.capabilities.unwrap_or_default())?,

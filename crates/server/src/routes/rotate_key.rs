@@ -1,25 +1,21 @@
 //! `POST /agents/me/rotate-key`: a new key for the caller.
 
-use amb_core::doc::Rotated;
 use std::time::Duration;
 
+use amb_core::doc::Rotated;
 use amb_core::{OfficeError, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::{Body, whole};
-use crate::caller::CallerWithKey;
-use crate::key::ApiKey;
-use crate::problem::Problem;
-use crate::reply::OkJson;
+use crate::request::{ApiKey, Body, CallerWithKey, OkJson, Problem, whole_number};
 
 /// How to change keys.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct RotateBody {
     /// How many seconds the old key goes on working; an hour unless said. 0 ends it, and its sockets, at once.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schema(maximum = 1000000)]
     grace_seconds: Option<u32>,
 }

@@ -9,16 +9,14 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Params, check_range, default_limit};
-use crate::reply::{OkJson, fitting};
-use crate::text;
+use crate::request::{
+    Caller, OkJson, Params, Problem, check_optional_text, check_range, check_text, default_limit, fit_page,
+};
 
-/// Most hits in one answer.
+/// Maximum number of hits in one response.
 const MAX_HITS: u32 = 100;
-/// Longest question.
-const MAX_QUESTION_CHARS: usize = 1_000;
+/// Maximum length of the query.
+const MAX_QUERY_CHARS: usize = 1_000;
 
 /// What to look for. All conditions hold together.
 #[derive(Deserialize, IntoParams)]
@@ -29,7 +27,7 @@ pub(crate) struct SearchParams {
     #[param(max_length = 1000, pattern = "^[^\\x00]*$")]
     q: String,
     /// Only from this agent.
-    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
+    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
     from: Option<AgentName>,
     /// Only in sessions whose subject has these words.
     #[param(max_length = 255, pattern = "^[^\\x00]*$")]
@@ -50,19 +48,19 @@ pub(crate) struct SearchParams {
 pub(crate) async fn search(
     State(app): State<App>,
     Caller(caller): Caller,
-    Params(question): Params<SearchParams>,
+    Params(query): Params<SearchParams>,
 ) -> Result<OkJson<Hits>, Problem> {
-    text::check("query.q", &question.q, MAX_QUESTION_CHARS)?;
-    text::check_some("query.subject", question.subject.as_ref(), MAX_SUBJECT_CHARS)?;
-    check_range("query.limit", question.limit, 1..=MAX_HITS)?;
+    check_text("query.q", &query.q, MAX_QUERY_CHARS)?;
+    check_optional_text("query.subject", query.subject.as_ref(), MAX_SUBJECT_CHARS)?;
+    check_range("query.limit", query.limit, 1..=MAX_HITS)?;
     let query = SearchQuery {
-        text: question.q,
-        from: question.from,
-        subject: question.subject,
-        after: question.after,
-        before: question.before,
-        limit: Some(question.limit),
+        text: query.q,
+        from: query.from,
+        subject: query.subject,
+        after: query.after,
+        before: query.before,
+        limit: Some(query.limit),
     };
-    let (hits, truncated) = fitting(app.store.search(&caller, query).await?);
+    let (hits, truncated) = fit_page(app.store.search(&caller, query).await?);
     Ok(OkJson(Hits { hits, truncated }))
 }

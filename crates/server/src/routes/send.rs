@@ -1,4 +1,4 @@
-//! `POST /messages/send`: a message, durable when this answers.
+//! `POST /messages/send`: sends a message, which is durable when this returns.
 
 use amb_core::doc::{ConnectionStatus, Sent};
 use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
@@ -9,100 +9,78 @@ use amb_core::{
 };
 use amb_store::Agent;
 use axum::extract::State;
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
 use crate::dashboard::Stopped;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::query::parse_optional_id;
-use crate::reply::Created;
-use crate::text;
+use crate::request::{
+    Body, Caller, Created, IdempotencyKey, Problem, check_optional_text, check_text, parse_optional_id, plain_name,
+    plain_names,
+};
 
-/// Makes the body of a send: who shall receive it, and the content. Flattening one struct into the other would do, but
-/// slowly, and this is the path of every message.
-macro_rules! send_body {
-    ($(#[$doc:meta])* $name:ident { $(#[$attr:meta])* $to:ident: $type:ty }) => {
-        $(#[$doc])*
-        #[derive(serde::Deserialize, utoipa::ToSchema)]
-        pub(crate) struct $name {
-            $(#[$attr])*
-            $to: $type,
-            /// The session's subject; continues the session that has it, or starts one. Not used where the message goes into
-            /// the session of `session_id` or of `reply_to`.
-            #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
-            subject: Option<String>,
-            /// The text; a longer one, up to 100,000 characters, is sent as a text part.
-            #[schema(max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
-            content: Option<String>,
-            /// An existing session to continue.
-            #[schema(value_type = Option<Uuid>)]
-            session_id: Option<String>,
-            /// What it is for: `message`, `task`, or a label of another system.
-            kind: Option<Kind>,
-            /// All of the content where that is more than one short text; `content` comes before it unless it says the same.
-            /// The text parts have 100,000 characters together at most.
-            #[schema(max_items = 32)]
-            parts: Option<Vec<Part>>,
-            /// How soon it wants to be read.
-            priority: Option<Priority>,
-            /// For a task: when it must be done.
-            deadline: Option<Timestamp>,
-            /// For a task, in place of `deadline`: in how many seconds from now it must be done. A repeat under the same
-            /// `Idempotency-Key` has the first one's deadline.
-            #[schema(minimum = 0, maximum = 3155760000_u64)]
-            #[serde(default, deserialize_with = "crate::body::seconds")]
-            deadline_in: Option<u64>,
-            /// For a task: where the answer shall go.
-            callback: Option<Callback>,
-            /// The message this answers; it goes into the same session unless `session_id` says another.
-            reply_to: Option<MessageId>,
-            /// The message this passes on.
-            relay_of: Option<MessageId>,
-            /// Ties a question to its answers.
-            correlation_id: Option<CorrelationId>,
-            /// Whatever else there is to say to programs. `"automatic": true` marks what a program sends by itself: such a
-            /// reply counts on with the ttl of what it answers, so that two programs that answer each other stop.
-            metadata: Option<Object>,
-        }
-
-        impl $name {
-            /// Separates the recipients from the message.
-            fn split(self) -> ($type, $crate::routes::send::MessageFields) {
-                let Self { $to, subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata } = self;
-                let content = $crate::routes::send::MessageFields { subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata };
-                ($to, content)
-            }
-        }
-    };
+/// What to send, and to whom. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
+// `To` is one name, or several for `POST /messages/send-many`. Two structs that flatten a third would be slow to parse.
+#[derive(Deserialize, ToSchema)]
+#[serde(bound(deserialize = "To: Recipients"))]
+pub(crate) struct SendBody<To = AgentName> {
+    /// Who shall receive it: a connected agent, or a group that the caller is in.
+    #[schema(value_type = AgentName)]
+    #[serde(deserialize_with = "To::deserialize_plain")]
+    pub(super) to: To,
+    /// The session's subject; continues the session that has it, or starts one. Not used where the message goes into
+    /// the session of `session_id` or of `reply_to`.
+    #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
+    subject: Option<String>,
+    /// The text; a longer one, up to 100,000 characters, is sent as a text part.
+    #[schema(max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
+    content: Option<String>,
+    /// An existing session to continue.
+    #[schema(value_type = Option<Uuid>)]
+    session_id: Option<String>,
+    /// What it is for: `message`, `task`, or a label of another system.
+    kind: Option<Kind>,
+    /// All of the content where that is more than one short text; `content` comes before it unless it says the same.
+    /// The text parts have 100,000 characters together at most.
+    #[schema(max_items = 32)]
+    parts: Option<Vec<Part>>,
+    /// How soon it wants to be read.
+    priority: Option<Priority>,
+    /// For a task: when it must be done.
+    deadline: Option<Timestamp>,
+    /// For a task, in place of `deadline`: in how many seconds from now it must be done. A repeat under the same
+    /// `Idempotency-Key` has the first one's deadline.
+    #[schema(minimum = 0, maximum = 3155760000_u64)]
+    #[serde(default, deserialize_with = "crate::request::seconds")]
+    deadline_in: Option<u64>,
+    /// For a task: where the answer shall go.
+    callback: Option<Callback>,
+    /// The message this answers; it goes into the same session unless `session_id` says another.
+    reply_to: Option<MessageId>,
+    /// The message this passes on.
+    relay_of: Option<MessageId>,
+    /// Ties a question to its answers.
+    correlation_id: Option<CorrelationId>,
+    /// Whatever else there is to say to programs. `"automatic": true` marks what a program sends by itself: such a
+    /// reply counts on with the ttl of what it answers, so that two programs that answer each other stop.
+    metadata: Option<Object>,
 }
-pub(crate) use send_body;
 
-send_body! {
-    /// What to send, and to whom. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
-    SendBody {
-        /// Who shall receive it: a connected agent, or a group that the caller is in.
-        #[serde(deserialize_with = "crate::body::plain_name")]
-        to: AgentName
+/// The type of `to` in a [`SendBody`].
+pub(crate) trait Recipients: Sized {
+    fn deserialize_plain<'de, D: Deserializer<'de>>(field: D) -> Result<Self, D::Error>;
+}
+
+impl Recipients for AgentName {
+    fn deserialize_plain<'de, D: Deserializer<'de>>(field: D) -> Result<Self, D::Error> {
+        plain_name(field)
     }
 }
 
-/// The content of a send.
-pub(crate) struct MessageFields {
-    pub(super) subject: Option<String>,
-    pub(super) content: Option<String>,
-    pub(super) session_id: Option<String>,
-    pub(super) kind: Option<Kind>,
-    pub(super) parts: Option<Vec<Part>>,
-    pub(super) priority: Option<Priority>,
-    pub(super) deadline: Option<Timestamp>,
-    pub(super) deadline_in: Option<u64>,
-    pub(super) callback: Option<Callback>,
-    pub(super) reply_to: Option<MessageId>,
-    pub(super) relay_of: Option<MessageId>,
-    pub(super) correlation_id: Option<CorrelationId>,
-    pub(super) metadata: Option<Object>,
+impl Recipients for Vec<AgentName> {
+    fn deserialize_plain<'de, D: Deserializer<'de>>(field: D) -> Result<Self, D::Error> {
+        plain_names(field)
+    }
 }
 
 /// Sends a message
@@ -125,18 +103,18 @@ pub(crate) async fn send(
     IdempotencyKey(key): IdempotencyKey,
     Body(body): Body<SendBody>,
 ) -> Result<Created<Sent>, Problem> {
-    let (to, content) = body.split();
-    let draft = content.draft(to.clone(), key)?;
+    let first = body.to.clone();
+    let (to, draft) = body.draft(first, key)?;
     match app.store.send(&caller, draft, Timestamp::now()).await {
         Ok(sent) => Ok(Created(app.publish(sent))),
         Err(error) => Err(refused(&app, &caller, &to, error).await),
     }
 }
 
-/// Notes a loop, and adds the nearest name to a refusal: only that of a connected agent, which the caller knows already.
+/// Records a stopped loop, and suggests the nearest name of a connected agent if the recipient is not connected.
 async fn refused(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) -> Problem {
     if error.code() == Code::LoopRefused {
-        app.loops.note(Stopped::now(caller, to, &error));
+        app.loops.record(Stopped::now(caller, to, &error));
     }
     if error.code() != Code::NotConnected {
         return error.into();
@@ -149,19 +127,19 @@ async fn refused(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) 
     }
 }
 
-impl MessageFields {
-    /// The draft of this content, checked.
-    pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
+impl<To> SendBody<To> {
+    /// Checks the fields. Returns the recipients, and a draft that is addressed to the first of them.
+    pub(super) fn draft(self, first: AgentName, idempotency_key: Option<String>) -> Result<(To, Draft), Problem> {
         let session = parse_optional_id("body.session_id", self.session_id.as_deref())?;
-        // A thread that is named has its subject; clients that fill in every field send a blank one then.
-        let named = session.is_some() || self.reply_to.is_some();
-        let subject = self.subject.filter(|subject| !named || !subject.trim().is_empty());
+        // An existing session has its subject. Clients that fill in every field send a blank one with it.
+        let continues = session.is_some() || self.reply_to.is_some();
+        let subject = self.subject.filter(|subject| !continues || !subject.trim().is_empty());
         match &subject {
-            None if !named => return Err(Problem::field("body.subject", "is needed without a session_id")),
+            None if !continues => return Err(Problem::field("body.subject", "is needed without a session_id")),
             Some(subject) if subject.trim().is_empty() => {
                 return Err(Problem::field("body.subject", "cannot be blank"));
             }
-            subject => text::check_some("body.subject", subject.as_ref(), MAX_SUBJECT_CHARS)?,
+            subject => check_optional_text("body.subject", subject.as_ref(), MAX_SUBJECT_CHARS)?,
         }
         let mut parts = self.parts.unwrap_or_default();
         match self.content.filter(|content| !content.is_empty()) {
@@ -179,9 +157,9 @@ impl MessageFields {
             _ => {}
         }
         let field = if matches!(parts.as_slice(), [Part::Text { .. }]) { "body.content" } else { "body.parts" };
-        text::check(field, &text_of(&parts), MAX_TEXT_CHARS)?;
+        check_text(field, &text_of(&parts), MAX_TEXT_CHARS)?;
         let draft = Draft {
-            to,
+            to: first,
             kind: self.kind.unwrap_or_default(),
             subject,
             session,
@@ -197,6 +175,6 @@ impl MessageFields {
             idempotency_key,
         };
         draft.check()?;
-        Ok(draft)
+        Ok((self.to, draft))
     }
 }

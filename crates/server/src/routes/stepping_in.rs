@@ -9,17 +9,14 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, parse_id, path_name};
-use crate::reply::{OkJson, fitting};
-use crate::text;
+use crate::request::{
+    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_optional_text, fit_page, parse_id,
+    path_name,
+};
 
-/// Tasks of each state in one answer.
+/// Maximum number of tasks of each state in one response.
 const MAX_OF_STATE: u32 = 100;
-/// Sessions in one answer.
+/// Maximum number of sessions in one response.
 const MAX_SESSIONS: u32 = 100;
 
 /// Pauses an agent of the household
@@ -115,8 +112,8 @@ pub(crate) async fn cancel_task(
     once: IdempotencyKey,
     Body(body): Body<CancelBody>,
 ) -> Result<OkJson<Task>, Problem> {
-    text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
-    let caller = once.of(caller, "tasks/cancel", &(&id, &body.note))?;
+    check_optional_text("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
+    let caller = once.bind(caller, "tasks/cancel", &(&id, &body.note))?;
     let id = parse_id("path.task_id", &id)?;
     Ok(OkJson(app.publish(app.store.cancel_task(&caller, &id, body.note, Timestamp::now()).await?)))
 }
@@ -150,12 +147,12 @@ pub(crate) async fn reassign_task(
     once: IdempotencyKey,
     Body(body): Body<ReassignBody>,
 ) -> Result<OkJson<Task>, Problem> {
-    let caller = once.of(caller, "tasks/reassign", &(&id, &body.to))?;
+    let caller = once.bind(caller, "tasks/reassign", &(&id, &body.to))?;
     let id = parse_id("path.task_id", &id)?;
     Ok(OkJson(app.publish(app.store.reassign_task(&caller, &id, &body.to, Timestamp::now()).await?)))
 }
 
-/// The household whose person the caller is.
+/// Returns the household whose person the caller is.
 async fn household_of(app: &App, caller: &Agent) -> Result<HouseholdKey, OfficeError> {
     let detail = "only the household's person may do this; use that one's key";
     app.store.viewer(caller).await?.household.ok_or_else(|| OfficeError::new(Code::Forbidden, detail))
@@ -190,7 +187,7 @@ pub(crate) async fn tasks(
     let lanes = lanes.into_iter().filter(|lane| !query.open || !lane.state.is_terminal());
     let mut tasks: Vec<Task> = lanes.flat_map(|lane| lane.tasks).collect();
     tasks.sort_by_key(|task| std::cmp::Reverse(task.updated_at));
-    let (tasks, truncated) = fitting(tasks);
+    let (tasks, truncated) = fit_page(tasks);
     Ok(OkJson(Tasks { tasks, truncated }))
 }
 
@@ -218,6 +215,6 @@ pub(crate) async fn sessions(
         last_message_at: line.last.at,
         ended_by: line.ended_by,
     };
-    let (sessions, _) = fitting(lines.into_iter().map(session).collect());
+    let (sessions, _) = fit_page(lines.into_iter().map(session).collect());
     Ok(OkJson(HouseholdSessions { sessions }))
 }

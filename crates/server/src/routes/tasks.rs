@@ -9,15 +9,12 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, boolean, check_range, default_limit, optional_boolean, parse_id};
-use crate::reply::{OkJson, fitting};
-use crate::text;
+use crate::request::{
+    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_optional_text, check_range,
+    default_limit, fit_page, optional_boolean, parse_id,
+};
 
-/// Most tasks in one answer.
+/// Maximum number of tasks in one response.
 const MAX_TASKS: u32 = 500;
 
 /// Which tasks. All conditions hold together.
@@ -50,7 +47,7 @@ pub(crate) async fn tasks(
 ) -> Result<OkJson<Tasks>, Problem> {
     check_range("query.limit", query.limit, 1..=MAX_TASKS)?;
     let filter = TaskFilter { owned: query.owned, state: query.state, open: query.open };
-    let (tasks, truncated) = fitting(app.store.tasks(&caller, filter, query.limit).await?);
+    let (tasks, truncated) = fit_page(app.store.tasks(&caller, filter, query.limit).await?);
     Ok(OkJson(Tasks { tasks, truncated }))
 }
 
@@ -88,7 +85,7 @@ pub(crate) async fn chain(
     Caller(caller): Caller,
     Segment(id): Segment,
 ) -> Result<OkJson<Chain>, Problem> {
-    let (tasks, truncated) = fitting(app.store.task_chain(&caller, &task_id(&id)?).await?);
+    let (tasks, truncated) = fit_page(app.store.task_chain(&caller, &task_id(&id)?).await?);
     Ok(OkJson(Chain { tasks, truncated }))
 }
 
@@ -121,8 +118,8 @@ pub(crate) async fn set_state(
     once: IdempotencyKey,
     Body(body): Body<StateBody>,
 ) -> Result<OkJson<Task>, Problem> {
-    text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
-    let caller = once.of(caller, "tasks/state", &(&id, body.state, &body.note))?;
+    check_optional_text("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
+    let caller = once.bind(caller, "tasks/state", &(&id, body.state, &body.note))?;
     let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
     let task = app.publish(moved);
     match (body.state, &task.note) {

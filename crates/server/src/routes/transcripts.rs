@@ -1,8 +1,8 @@
 //! `/transcripts/{key}`: shared records of group chats, for teams without a shared file system.
 
-use amb_core::doc::{Access, Appended, Lines};
 use std::time::Duration;
 
+use amb_core::doc::{Access, Appended, Lines};
 use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, Timestamp};
@@ -14,21 +14,18 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::events::{MAX_WAIT, subscribe};
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::{Caller, CallerWithKey, key_ended};
-use crate::hangup::Hangup;
-use crate::idempotency::IdempotencyKey;
-use crate::problem::Problem;
-use crate::query::{Params, Segment, check_range, place};
-use crate::reply::{Created, OkJson};
-use crate::text;
+use crate::connection::Hangup;
+use crate::request::{
+    Body, Caller, CallerWithKey, Created, IdempotencyKey, OkJson, Params, Problem, Segment, check_optional_text,
+    check_range, check_text, cursor, key_ended,
+};
 
-/// How often a follower looks for lines that another process added.
-const LOOK: Duration = Duration::from_secs(1);
-/// Longest sender, role or message id of a line.
+/// How often a long poll looks for lines that another process appended.
+const POLL: Duration = Duration::from_secs(1);
+/// Maximum length of a line's sender, role or message id.
 const MAX_WORD_CHARS: usize = 255;
 
-fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
+fn parse_key(text: &str) -> Result<TranscriptKey, Problem> {
     text.parse().map_err(|bad: OfficeError| Problem::field("path.key", bad.detail()))
 }
 
@@ -54,14 +51,15 @@ pub(crate) async fn append(
     once: IdempotencyKey,
     Body(line): Body<Line>,
 ) -> Result<Created<Appended>, Problem> {
-    let key = key_of(&key)?;
-    text::check("body.content", &line.content, MAX_TRANSCRIPT_CHARS)?;
-    text::check("body.role", &line.role, MAX_WORD_CHARS)?;
-    text::check("body.sender", &line.sender, MAX_WORD_CHARS)?;
-    text::check_some("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
-    let caller = once.of(caller, "transcripts", &(&query.owner, key.as_str(), &line))?;
+    let key = parse_key(&key)?;
+    check_text("body.content", &line.content, MAX_TRANSCRIPT_CHARS)?;
+    check_text("body.role", &line.role, MAX_WORD_CHARS)?;
+    check_text("body.sender", &line.sender, MAX_WORD_CHARS)?;
+    check_optional_text("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
+    let caller = once.bind(caller, "transcripts", &(&query.owner, key.as_str(), &line))?;
     let appended = app.store.transcript_append(&caller, query.owner.as_ref(), &key, line, Timestamp::now()).await?;
-    app.hint_transcript(&key);
+    // An error means that nobody follows a transcript.
+    let _ = app.transcripts.send(key);
     Ok(Created(appended))
 }
 
@@ -70,7 +68,7 @@ pub(crate) async fn append(
 #[into_params(parameter_in = Query)]
 pub(crate) struct OwnerQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
+    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
     owner: Option<AgentName>,
 }
 
@@ -79,14 +77,14 @@ pub(crate) struct OwnerQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct LinesQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
+    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
     owner: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
     #[param(default = 20, minimum = 1, maximum = 1000)]
     limit: usize,
     /// The lines after this place, oldest first; without it the last ones.
-    #[serde(default, deserialize_with = "place")]
+    #[serde(default, deserialize_with = "cursor")]
     #[param(minimum = 0)]
     after: Option<u64>,
     /// With `after`: how many seconds to wait where there is no line yet.
@@ -110,37 +108,37 @@ fn default_limit() -> usize {
     ))]
 pub(crate) async fn lines(
     State(app): State<App>,
-    CallerWithKey(caller, key_shown): CallerWithKey,
+    CallerWithKey(caller, api_key): CallerWithKey,
     Segment(key): Segment,
     hangup: Hangup,
     Params(query): Params<LinesQuery>,
 ) -> Result<OkJson<Lines>, Problem> {
-    let key = key_of(&key)?;
+    let key = parse_key(&key)?;
     check_range("query.limit", query.limit, 1..=MAX_TRANSCRIPT_LINES)?;
     check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
+    let owner = query.owner.as_ref();
     let Some(after) = query.after else {
-        return Ok(OkJson(Lines {
-            lines: app.store.transcript_recent(&caller, query.owner.as_ref(), &key, query.limit).await?,
-        }));
+        let lines = app.store.transcript_recent(&caller, owner, &key, query.limit).await?;
+        return Ok(OkJson(Lines { lines }));
     };
     if query.wait == 0 {
-        let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
+        let lines = app.store.transcript_after(&caller, owner, &key, after, query.limit).await?;
         return Ok(OkJson(Lines { lines }));
     }
-    // A subscriber like the others, so that it ends with its key and counts against the limit. At the largest cursor, because
-    // entries of the agent's log do not concern it.
-    let guard = subscribe(&app, &caller, key_shown, u64::MAX)?;
+    // Subscribes so that the poll ends with its key and counts against the limit of subscribers. At the largest cursor,
+    // because it does not read the agent's log.
+    let guard = subscribe(&app, &caller, api_key, u64::MAX)?;
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     // Before the first read, so that no line is missed between it and the wait.
     let mut appended = app.transcripts.subscribe();
     loop {
-        let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
+        let lines = app.store.transcript_after(&caller, owner, &key, after, query.limit).await?;
         if !lines.is_empty() || Instant::now() >= deadline {
             return Ok(OkJson(Lines { lines }));
         }
-        let look = deadline.min(Instant::now() + LOOK);
+        let next_read = deadline.min(Instant::now() + POLL);
         let hint = async {
-            // An error is a lag: hints were lost, so the store is asked.
+            // An error is a lag: hints were lost, so the transcript is read.
             while let Ok(grown) = appended.recv().await {
                 if grown == key {
                     break;
@@ -149,8 +147,9 @@ pub(crate) async fn lines(
         };
         tokio::select! {
             () = hint => {}
-            () = guard.subscriber.woken() => drop(guard.subscriber.next(u64::MAX)),
-            () = sleep_until(look) => {}
+            // Discards what was offered.
+            () = guard.subscriber.notified() => drop(guard.subscriber.next(u64::MAX)),
+            () = sleep_until(next_read) => {}
             () = app.closing.cancelled() => return Ok(OkJson(Lines { lines })),
             () = hangup.happened() => return Ok(OkJson(Lines { lines })),
         }
@@ -164,7 +163,7 @@ pub(crate) async fn lines(
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ShareBody {
     /// Who.
-    #[serde(deserialize_with = "crate::body::plain_name")]
+    #[serde(deserialize_with = "crate::request::plain_name")]
     agent_name: AgentName,
     /// What it may do; nothing any more where this is null or missing.
     access: Option<Access>,
@@ -186,7 +185,7 @@ pub(crate) async fn share(
     Segment(key): Segment,
     Body(body): Body<ShareBody>,
 ) -> Result<StatusCode, Problem> {
-    let key = key_of(&key)?;
+    let key = parse_key(&key)?;
     app.store.transcript_share(&caller, &key, &body.agent_name, body.access).await?;
     Ok(StatusCode::NO_CONTENT)
 }

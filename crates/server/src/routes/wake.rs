@@ -1,4 +1,4 @@
-//! `/agents/me/wake` and `/household/members/{name}/wake`: how waking an agent's clients stands.
+//! `/agents/me/wake` and `/household/members/{name}/wake`: the state of wake-ups of an agent's clients.
 
 use amb_core::wake::{WakeReport, WakeSessions};
 use amb_core::{AgentName, Timestamp};
@@ -6,11 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
-use crate::body::Body;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::query::{Segment, path_name};
-use crate::reply::OkJson;
+use crate::request::{Body, Caller, OkJson, Problem, Segment, path_name};
 
 /// Reports how waking a client session of the caller's stands
 ///
@@ -26,8 +22,8 @@ pub(crate) async fn report(
     report.check()?;
     let new = app.store.report_wake(&caller, report, Timestamp::now()).await?;
     app.metrics.wake_ups(new);
-    app.ring.counters.wake_ups(new);
-    app.watchers.grew(caller.key);
+    app.stats.counters.wake_ups(new);
+    app.watchers.hint_agent(caller.key);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -4,28 +4,29 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use futures_util::SinkExt;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long to wait for the client's close frame.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// A reason in a close frame has at most 123 bytes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum bytes of the reason in a close frame.
 const MAX_REASON: usize = 123;
 
 /// A WebSocket whose writes time out.
 pub(super) struct TimedSocket {
     socket: WebSocket,
-    patience: Duration,
-    /// Until when the client must have taken the pong to its last ping, where that may not be written yet.
+    write_timeout: Duration,
+    /// By when the client must have read the pong to its last ping. `None` once that is written.
     pong_deadline: Option<Instant>,
 }
 
-/// Why no more can be written.
+/// Why a write failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteFailure {
-    /// The client does not take what it is sent.
-    Slow,
-    /// The client is gone.
-    Gone,
+pub(super) enum WriteError {
+    /// The client reads too slowly.
+    Timeout,
+    /// The client has disconnected.
+    Disconnected,
 }
 
 /// Why a socket is closed.
@@ -33,7 +34,7 @@ pub(super) enum WriteFailure {
 pub(super) struct CloseReason {
     code: u16,
     reason: String,
-    /// Whether to send a close frame: not where the client is gone or has closed first.
+    /// Whether to send a close frame: not if the client has disconnected or closed first.
     send_frame: bool,
 }
 
@@ -70,8 +71,8 @@ impl CloseReason {
         Self::new(1009, "a message of a client's has at most 16 KiB")
     }
 
-    /// The client breaks the rules of WebSockets.
-    fn broken(code: u16) -> Self {
+    /// The client violates the WebSocket protocol.
+    fn protocol_error(code: u16) -> Self {
         Self::new(code, "this is not how WebSockets speak; reconnect with since")
     }
 
@@ -81,14 +82,14 @@ impl CloseReason {
 }
 
 impl TimedSocket {
-    pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
-        Self { socket, patience, pong_deadline: None }
+    pub(super) fn new(socket: WebSocket, write_timeout: Duration) -> Self {
+        Self { socket, write_timeout, pong_deadline: None }
     }
 
-    /// Takes the next message of the client's; safe to be cancelled.
+    /// Receives the client's next message. Cancel safe.
     ///
-    /// The library queues a pong for each ping without a bound. So the pong is written before anything more is read: a client
-    /// that sends pings and does not read is closed.
+    /// The library queues a pong for each ping without a bound, so the pong is written before anything more is read: a client
+    /// that sends pings without reading is closed.
     pub(super) async fn recv(&mut self) -> Result<Message, CloseReason> {
         if let Some(deadline) = self.pong_deadline {
             match timeout_at(deadline, self.socket.flush()).await {
@@ -100,45 +101,41 @@ impl TimedSocket {
         match self.socket.recv().await {
             Some(Ok(message)) => {
                 if matches!(message, Message::Ping(_)) {
-                    self.pong_deadline = Some(Instant::now() + self.patience);
+                    self.pong_deadline = Some(Instant::now() + self.write_timeout);
                 }
                 Ok(message)
             }
             None => Err(CloseReason::gone()),
             Some(Err(error)) => {
                 // Matched by text, since axum does not expose the error's type.
-                let words = error.to_string();
-                Err(match () {
-                    () if words.contains("too long") => CloseReason::too_big(),
-                    () if words.contains("without closing handshake") => CloseReason::gone(),
-                    () if words.contains("UTF-8") || words.contains("utf-8") => CloseReason::broken(1007),
-                    () if words.contains("protocol error") => CloseReason::broken(1002),
-                    () => CloseReason::gone(),
+                let text = error.to_string();
+                Err(if text.contains("too long") {
+                    CloseReason::too_big()
+                } else if text.contains("without closing handshake") {
+                    CloseReason::gone()
+                } else if text.contains("UTF-8") || text.contains("utf-8") {
+                    CloseReason::protocol_error(1007)
+                } else if text.contains("protocol error") {
+                    CloseReason::protocol_error(1002)
+                } else {
+                    CloseReason::gone()
                 })
             }
         }
     }
 
     /// Queues a message. Once this returns `Ok`, the message is sent before any later one.
-    pub(super) async fn feed(&mut self, message: Message) -> Result<(), WriteFailure> {
-        match timeout(self.patience, self.socket.feed(message)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(WriteFailure::Gone),
-            Err(_) => Err(WriteFailure::Slow),
-        }
+    pub(super) async fn feed(&mut self, message: Message) -> Result<(), WriteError> {
+        write_result(timeout(self.write_timeout, self.socket.feed(message)).await)
     }
 
-    /// Writes what is queued.
-    pub(super) async fn flush(&mut self) -> Result<(), WriteFailure> {
-        match timeout(self.patience, self.socket.flush()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(WriteFailure::Gone),
-            Err(_) => Err(WriteFailure::Slow),
-        }
+    /// Writes the queued messages.
+    pub(super) async fn flush(&mut self) -> Result<(), WriteError> {
+        write_result(timeout(self.write_timeout, self.socket.flush()).await)
     }
 
     /// Writes one message.
-    pub(super) async fn send(&mut self, message: Message) -> Result<(), WriteFailure> {
+    pub(super) async fn send(&mut self, message: Message) -> Result<(), WriteError> {
         self.feed(message).await?;
         self.flush().await
     }
@@ -147,7 +144,7 @@ impl TimedSocket {
     pub(super) async fn close(mut self, reason: CloseReason) {
         let CloseReason { code, mut reason, send_frame } = reason;
         if !send_frame {
-            // The answer to the client's close frame, if there was one.
+            // Flushes the reply to the client's close frame, if there was one.
             let _ = self.flush().await;
             return;
         }
@@ -156,9 +153,17 @@ impl TimedSocket {
         }
         let frame = CloseFrame { code, reason: Utf8Bytes::from(reason) };
         if self.send(Message::Close(Some(frame))).await.is_ok() {
-            let answer = async { while let Some(Ok(_)) = self.socket.recv().await {} };
-            // The socket is dropped with or without an answer.
-            let _ = timeout(GOODBYE, answer).await;
+            let closed = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+            // The socket is dropped in either case.
+            let _ = timeout(CLOSE_TIMEOUT, closed).await;
         }
+    }
+}
+
+fn write_result(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), WriteError> {
+    match written {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(WriteError::Disconnected),
+        Err(_) => Err(WriteError::Timeout),
     }
 }

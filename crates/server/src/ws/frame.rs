@@ -1,4 +1,4 @@
-//! Messages of clients over a WebSocket, and the answers to them.
+//! Messages of WebSocket clients, and the replies to them.
 
 use axum::extract::ws::{Message, Utf8Bytes};
 use serde::Deserialize;
@@ -11,8 +11,8 @@ pub(super) enum ClientFrame {
     Ping,
     /// The key, and the cursor to continue from.
     Auth { api_key: String, since: Option<u64> },
-    /// Anything else, with the reason why it is refused.
-    Unknown(&'static str),
+    /// Anything else, with the text of the error.
+    Invalid(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -24,23 +24,18 @@ struct FrameFields<'a> {
 }
 
 /// Parses a message of a client.
-pub(super) fn read(text: &str) -> ClientFrame {
-    match serde_json::from_str::<FrameFields<'_>>(text) {
-        Err(_) => ClientFrame::Unknown("a message is a JSON object with a type: ping or auth"),
-        Ok(form) => match (&*form.kind, form.api_key) {
-            ("ping", _) => ClientFrame::Ping,
-            ("auth", Some(api_key)) => match form.since {
-                None => ClientFrame::Auth { api_key, since: None },
-                Some(since) => match since.as_u64() {
-                    Some(since) => ClientFrame::Auth { api_key, since: Some(since) },
-                    None => ClientFrame::Unknown(
-                        "since is the cursor of an event, a whole number; leave it out to begin now",
-                    ),
-                },
-            },
-            ("auth", None) => ClientFrame::Unknown("auth needs an api_key"),
-            _ => ClientFrame::Unknown("the types of messages are ping and auth; everything else is done over HTTP"),
-        },
+pub(super) fn parse(text: &str) -> ClientFrame {
+    let Ok(FrameFields { kind, api_key, since }) = serde_json::from_str(text) else {
+        return ClientFrame::Invalid("a message is a JSON object with a type: ping or auth");
+    };
+    match (&*kind, api_key, since.map(|since| since.as_u64())) {
+        ("ping", ..) => ClientFrame::Ping,
+        ("auth", None, _) => ClientFrame::Invalid("auth needs an api_key"),
+        ("auth", _, Some(None)) => {
+            ClientFrame::Invalid("since is the cursor of an event, a whole number; leave it out to begin now")
+        }
+        ("auth", Some(api_key), since) => ClientFrame::Auth { api_key, since: since.flatten() },
+        _ => ClientFrame::Invalid("the types of messages are ping and auth; everything else is done over HTTP"),
     }
 }
 
@@ -49,12 +44,12 @@ pub(super) fn pong() -> Message {
     Message::Text(Utf8Bytes::from_static(r#"{"type":"pong"}"#))
 }
 
-/// What was wrong with a message; the socket stays open.
+/// The reply to an invalid message; the socket stays open.
 pub(super) fn error(detail: &str) -> Message {
     Message::Text(json!({"type": "error", "code": "invalid", "detail": detail}).to_string().into())
 }
 
-/// The answer to a first message with a good key.
+/// The reply to an `auth` message with a valid key.
 pub(super) fn authenticated(name: &str, cursor: u64) -> Message {
     Message::Text(json!({"type": "authenticated", "agent_name": name, "cursor": cursor}).to_string().into())
 }
@@ -65,21 +60,21 @@ mod tests {
 
     #[test]
     fn clients_ping_and_authenticate_and_the_rest_is_answered_with_an_error() {
-        assert_eq!(read(r#"{"type":"ping"}"#), ClientFrame::Ping);
-        let auth = read(r#"{"type":"auth","api_key":"k","since":7}"#);
+        assert_eq!(parse(r#"{"type":"ping"}"#), ClientFrame::Ping);
+        let auth = parse(r#"{"type":"auth","api_key":"k","since":7}"#);
         assert_eq!(auth, ClientFrame::Auth { api_key: "k".into(), since: Some(7) });
         assert_eq!(
-            read(r#"{"type":"auth","api_key":"k","since":null}"#),
+            parse(r#"{"type":"auth","api_key":"k","since":null}"#),
             ClientFrame::Auth { api_key: "k".into(), since: None }
         );
         for odd in [r#""7""#, "-1", "1.5", "true"] {
-            let ClientFrame::Unknown(why) = read(&format!(r#"{{"type":"auth","api_key":"k","since":{odd}}}"#)) else {
+            let ClientFrame::Invalid(why) = parse(&format!(r#"{{"type":"auth","api_key":"k","since":{odd}}}"#)) else {
                 panic!("{odd} is no cursor");
             };
             assert!(why.contains("since"), "{why}");
         }
         for odd in ["", "ping", "[]", r#"{"type":"auth"}"#, r#"{"type":7}"#, r#"{"type":"send"}"#] {
-            assert!(matches!(read(odd), ClientFrame::Unknown(_)), "{odd}");
+            assert!(matches!(parse(odd), ClientFrame::Invalid(_)), "{odd}");
         }
     }
 }

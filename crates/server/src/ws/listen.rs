@@ -1,4 +1,4 @@
-//! One socket, from its key to its close.
+//! One WebSocket, from authentication to its close.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -11,96 +11,101 @@ use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SocketOptions;
-use super::connection::{CloseReason, TimedSocket, WriteFailure};
+use super::connection::{CloseReason, TimedSocket, WriteError};
 use super::frame::{self, ClientFrame};
 use crate::app::App;
-use crate::caller::who;
-use crate::hub::{Next, Subscriber, is_receipt, pauses, text_of};
+use crate::hub::{Next, Subscriber, entry_text, is_receipt, paused_by};
+use crate::request::authenticate;
 
 /// Entries read from the log at once.
 const PAGE: usize = 32;
-/// Entries sent before the client is listened to again.
+/// Entries sent before messages of the client are read again.
 const TURN: usize = 64;
 
-/// Waits for the first message, which carries the key.
-pub(super) async fn first_message(
+/// Waits for the `auth` message. Returns the agent, its key, and the cursor to continue from.
+pub(super) async fn auth_message(
     app: &App,
     socket: &mut TimedSocket,
     address: IpAddr,
 ) -> Result<(Agent, KeyHash, Option<u64>), CloseReason> {
-    let said = async {
+    let auth = async {
         loop {
-            let answer = match socket.recv().await? {
-                Message::Text(text) => match frame::read(&text) {
+            let reply = match socket.recv().await? {
+                Message::Text(text) => match frame::parse(&text) {
                     ClientFrame::Auth { api_key, since } => return Ok::<_, CloseReason>((api_key, since)),
                     ClientFrame::Ping => frame::pong(),
-                    ClientFrame::Unknown(why) => {
+                    ClientFrame::Invalid(why) => {
                         frame::error(&format!("say who you are first: {{\"type\":\"auth\",\"api_key\":…}}; {why}"))
                     }
                 },
                 Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Close(_) => continue,
             };
-            socket.send(answer).await.map_err(|_| CloseReason::gone())?;
+            socket.send(reply).await.map_err(|_| CloseReason::gone())?;
         }
     };
     tokio::select! {
-        said = timeout(app.config.ws_auth_timeout, said) => {
-            let (key, since) = said.map_err(|_| CloseReason::no_key())??;
-            Ok((who(app, &key, address).await?, KeyHash::of(&key), since))
+        auth = timeout(app.config.ws_auth_timeout, auth) => {
+            let (key, since) = auth.map_err(|_| CloseReason::no_key())??;
+            let (agent, hash) = authenticate(app, &key, address).await?;
+            Ok((agent, hash, since))
         }
         () = app.closing.cancelled() => Err(CloseReason::closing()),
     }
 }
 
-/// Sends the agent's log until the client or the office closes.
+/// Sends the agent's log until the client or the office closes the socket.
 pub(super) async fn listen(
     app: &App,
     socket: &mut TimedSocket,
     agent: &Agent,
     key: KeyHash,
     options: SocketOptions,
-    greet: bool,
+    confirm: bool,
 ) -> CloseReason {
-    let Some(guard) = app.hub.subscribe(agent.key, Some(key), app.config.ws_per_agent) else {
+    let Some(guard) = app.hub.subscribe(agent.key, key, app.config.ws_per_agent) else {
         return CloseReason::later("too many sockets of this agent".to_owned());
     };
-    // After taking the subscriber: what is written from now on is offered there.
-    let head = match app.store.event_head(agent.key).await {
-        Ok(head) => head,
+    let subscriber = &*guard.subscriber;
+    let (cursor, head) = match start(app, agent, options.since, subscriber).await {
+        Ok(found) => found,
         Err(error) => return unreadable(&error),
     };
-    let mut cursor = match options.from {
-        None => head,
-        Some(from) if from <= head => from,
-        Some(from) => match app.resume(agent, from).await {
-            Ok(cursor) => cursor,
-            Err(error) => return unreadable(&error),
-        },
-    };
-    guard.subscriber.is_at(cursor);
-    match app.store.is_paused(agent.key).await {
-        Ok(paused) => guard.subscriber.set_paused(paused),
-        Err(error) => return unreadable(&error),
-    }
     if cursor < head {
-        guard.subscriber.look();
+        subscriber.read_log();
     }
-    if greet && socket.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
+    if confirm && socket.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
         return CloseReason::gone();
     }
-    let arrived = cursor;
-    let subscriber = &guard.subscriber;
     let receipts = options.receipts;
     let mut listener =
-        SocketListener { app, agent, subscriber, socket, cursor: &mut cursor, receipts, arrived, asked: None };
+        SocketListener { app, agent, subscriber, socket, cursor, receipts, delivered: cursor, pinged: None };
     match listener.run().await {
         Ok(reason) => reason,
-        Err(WriteFailure::Gone) => CloseReason::gone(),
-        Err(WriteFailure::Slow) => {
+        Err(WriteError::Disconnected) => CloseReason::gone(),
+        Err(WriteError::Timeout) => {
             app.metrics.slow.increment(1);
-            CloseReason::too_slow(cursor)
+            CloseReason::too_slow(listener.cursor)
         }
     }
+}
+
+/// Sets up the subscriber. Returns the cursor to continue from, and the end of the log.
+async fn start(
+    app: &App,
+    agent: &Agent,
+    since: Option<u64>,
+    subscriber: &Subscriber,
+) -> Result<(u64, u64), OfficeError> {
+    // The agent is subscribed already, so entries written after this are offered.
+    let head = app.store.event_head(agent.key).await?;
+    let cursor = match since {
+        None => head,
+        Some(since) if since <= head => since,
+        Some(since) => app.resume(agent, since).await?,
+    };
+    subscriber.set_cursor(cursor);
+    subscriber.set_paused(app.store.is_paused(agent.key).await?);
+    Ok((cursor, head))
 }
 
 fn unreadable(error: &OfficeError) -> CloseReason {
@@ -114,20 +119,20 @@ struct SocketListener<'a> {
     subscriber: &'a Subscriber,
     socket: &'a mut TimedSocket,
     /// The last entry that was sent.
-    cursor: &'a mut u64,
+    cursor: u64,
     /// Whether receipts are sent.
     receipts: bool,
-    /// The last entry that is known to have arrived: the client answered the ping after it.
-    arrived: u64,
-    /// The entry before the ping that has not been answered yet.
-    asked: Option<u64>,
+    /// The last entry that was delivered: the client answered the ping after it.
+    delivered: u64,
+    /// The last entry before the ping that is not answered yet.
+    pinged: Option<u64>,
 }
 
 impl SocketListener<'_> {
-    async fn run(&mut self) -> Result<CloseReason, WriteFailure> {
-        let (interval, patience) = (self.app.config.ws_ping_interval, self.app.config.ws_ping_timeout);
-        let mut heard = Instant::now();
-        let mut timer = pin!(sleep_until(heard + interval));
+    async fn run(&mut self) -> Result<CloseReason, WriteError> {
+        let (interval, limit) = (self.app.config.ws_ping_interval, self.app.config.ws_ping_timeout);
+        let mut last_received = Instant::now();
+        let mut timer = pin!(sleep_until(last_received + interval));
         loop {
             if self.subscriber.is_evicted() {
                 return Ok(CloseReason::bad_key());
@@ -136,27 +141,27 @@ impl SocketListener<'_> {
                 return Ok(reason);
             }
             tokio::select! {
-                () = self.subscriber.woken() => {}
-                said = self.socket.recv() => {
-                    heard = Instant::now();
-                    match said {
-                        // The library has the answer ready; nothing can be sent after it.
+                () = self.subscriber.notified() => {}
+                received = self.socket.recv() => {
+                    last_received = Instant::now();
+                    match received {
+                        // The library has queued its reply; nothing can be sent after it.
                         Ok(Message::Close(_)) => return Ok(CloseReason::gone()),
-                        Ok(said) => self.hear(said).await?,
+                        Ok(message) => self.handle(message).await?,
                         Err(reason) => return Ok(reason),
                     }
                 }
                 () = timer.as_mut() => {
                     let now = Instant::now();
-                    let silence = now.saturating_duration_since(heard);
-                    if silence >= patience {
+                    let idle = now.saturating_duration_since(last_received);
+                    if idle >= limit {
                         return Ok(CloseReason::silent());
                     }
-                    if silence >= interval {
+                    if idle >= interval {
                         self.socket.send(Message::Ping(Bytes::new())).await?;
-                        timer.as_mut().reset((now + interval).min(heard + patience));
+                        timer.as_mut().reset((now + interval).min(last_received + limit));
                     } else {
-                        timer.as_mut().reset(heard + interval);
+                        timer.as_mut().reset(last_received + interval);
                     }
                 }
                 () = self.app.closing.cancelled() => return Ok(CloseReason::closing()),
@@ -164,95 +169,95 @@ impl SocketListener<'_> {
         }
     }
 
-    /// Sends new entries, at most [`TURN`].
-    async fn send_entries(&mut self) -> Result<Option<CloseReason>, WriteFailure> {
+    /// Sends new entries, about [`TURN`]. Returns a reason to close, if there is one.
+    async fn send_entries(&mut self) -> Result<Option<CloseReason>, WriteError> {
         let mut sent = 0;
         while sent < TURN {
-            match self.subscriber.next(*self.cursor) {
+            match self.subscriber.next(self.cursor) {
                 Next::Wait => break,
                 Next::Send(number, text) => {
                     self.feed(number, text).await?;
                     sent += 1;
                 }
-                Next::Look => {
-                    let page = match self.app.store.events(self.agent.key, *self.cursor, PAGE).await {
+                Next::ReadLog => {
+                    let page = match self.app.store.events(self.agent.key, self.cursor, PAGE).await {
                         Ok(page) => page,
                         Err(error) => return Ok(Some(unreadable(&error))),
                     };
                     let (count, mut bytes) = (page.len(), 0);
                     sent += count;
                     for entry in page {
-                        let (Some(number), Some(text)) = (entry.cursor.as_number(), text_of(&entry)) else {
+                        let (Some(number), Some(text)) = (entry.cursor.as_number(), entry_text(&entry)) else {
                             continue;
                         };
                         bytes += text.len();
                         self.feed(number, text).await?;
                     }
-                    // A page ends by its count or by its bytes. One that ended by its bytes has most of them: the entry
-                    // that did not fit is a quarter of a page at most.
+                    // A page is limited by its count and by its bytes. One limited by its bytes is more than half full: an
+                    // entry has at most a quarter of a page's bytes.
                     if count == PAGE || bytes >= MAX_PAGE_BYTES / 2 {
-                        self.subscriber.look();
+                        self.subscriber.read_log();
                     }
                 }
             }
         }
         if sent >= TURN {
-            // There may be more: continue after reading from the client.
-            self.subscriber.again();
+            // There may be more: continue after messages of the client were read.
+            self.subscriber.notify();
         }
-        let waited = self.subscriber.waited();
+        let waited = self.subscriber.take_wait();
         let from = Instant::now();
         if sent > 0 {
-            self.ask().await?;
+            self.ping().await?;
             self.socket.flush().await?;
             self.app.metrics.pushed.increment(sent as u64);
-            self.app.ring.counters.pushed(waited.unwrap_or_default() + from.elapsed());
+            self.app.stats.counters.pushed(waited.unwrap_or_default() + from.elapsed());
         }
         Ok(None)
     }
 
-    /// Pings after the entries up to here, one ping at a time.
-    async fn ask(&mut self) -> Result<(), WriteFailure> {
-        if self.asked.is_none() && self.arrived < *self.cursor {
-            self.asked = Some(*self.cursor);
+    /// Pings after the entries sent so far, unless a ping is unanswered.
+    async fn ping(&mut self) -> Result<(), WriteError> {
+        if self.pinged.is_none() && self.delivered < self.cursor {
+            self.pinged = Some(self.cursor);
             self.socket.feed(Message::Ping(Bytes::copy_from_slice(&self.cursor.to_be_bytes()))).await?;
         }
         Ok(())
     }
 
-    /// A pong: everything sent before its ping has arrived.
-    async fn answered(&mut self, payload: &[u8]) -> Result<(), WriteFailure> {
-        let Some(asked) = self.asked.filter(|asked| asked.to_be_bytes() == payload) else { return Ok(()) };
-        self.app.deliveries.arrived(self.agent, self.arrived, asked);
-        (self.arrived, self.asked) = (asked, None);
-        self.ask().await?;
+    /// Handles a pong: everything sent before its ping was delivered.
+    async fn ponged(&mut self, payload: &[u8]) -> Result<(), WriteError> {
+        let Some(pinged) = self.pinged.filter(|pinged| pinged.to_be_bytes() == payload) else { return Ok(()) };
+        self.app.deliveries.delivered(self.agent, self.delivered, pinged);
+        (self.delivered, self.pinged) = (pinged, None);
+        self.ping().await?;
         self.socket.flush().await
     }
 
-    async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), WriteFailure> {
-        if let Some(paused) = pauses(&text, &self.agent.name) {
+    async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), WriteError> {
+        if let Some(paused) = paused_by(&text, &self.agent.name) {
             self.subscriber.set_paused(paused);
         }
         if self.receipts || !is_receipt(&text) {
             self.socket.feed(Message::Text(text)).await?;
         }
-        *self.cursor = number;
-        self.subscriber.is_at(number);
+        self.cursor = number;
+        self.subscriber.set_cursor(number);
         Ok(())
     }
 
-    async fn hear(&mut self, said: Message) -> Result<(), WriteFailure> {
-        let answer = match said {
-            Message::Text(text) => match frame::read(&text) {
+    async fn handle(&mut self, message: Message) -> Result<(), WriteError> {
+        let reply = match message {
+            Message::Text(text) => match frame::parse(&text) {
                 ClientFrame::Ping => frame::pong(),
                 ClientFrame::Auth { .. } => frame::error("this socket knows who you are already"),
-                ClientFrame::Unknown(why) => frame::error(why),
+                ClientFrame::Invalid(why) => frame::error(why),
             },
             Message::Binary(_) => frame::error("messages are text"),
             // The library answers pings by itself.
-            Message::Pong(payload) => return self.answered(&payload).await,
+            Message::Pong(payload) => return self.ponged(&payload).await,
             Message::Ping(_) | Message::Close(_) => return Ok(()),
         };
-        self.socket.send(answer).await
+        self.socket.send(reply).await
     }
 }
