@@ -1,4 +1,4 @@
-// The one script. Pages are whole without it; with it their live parts follow the office, times are local, and keys work.
+// The only script. Pages work without it; it updates their live parts, shows local times, and adds keyboard shortcuts.
 'use strict';
 (() => {
   const root = document.documentElement, body = document.body;
@@ -22,7 +22,7 @@
     }
   };
 
-  // Live parts: elements with an id and data-live. They are fetched with the page they are on and replaced where they differ.
+  // Live parts: elements with an id and data-live. A refresh fetches the page again and replaces those that changed.
   let busy = false, stale = false, timer = 0, last = 0;
   const seen = new Map(all('[data-live][id]').map((part) => [part.id, part.outerHTML]));
   showTimes();
@@ -38,10 +38,10 @@
     if (busy || document.hidden) { stale = true; return; }
     busy = true; stale = false; last = Date.now();
     try {
-      const answer = await fetch(location.href, { headers: { 'X-Live': '1' }, credentials: 'same-origin', cache: 'no-store' });
-      if (answer.status === 401 || answer.redirected) { state('out'); return; }
-      if (!answer.ok) return;
-      const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      const response = await fetch(location.href, { credentials: 'same-origin', cache: 'no-store' });
+      if (response.status === 401 || response.redirected) { state('out'); return; }
+      if (!response.ok) return;
+      const page = new DOMParser().parseFromString(await response.text(), 'text/html');
       for (const old of all('[data-live][id]')) {
         const fresh = page.getElementById(old.id);
         const text = fresh?.outerHTML;
@@ -53,26 +53,26 @@
         old.replaceWith(document.adoptNode(fresh));
         if (focus) all('a[href]', fresh).find((link) => link.getAttribute('href') === focus)?.focus();
       }
-    } catch { /* The stream says when the office is back. */ } finally {
+    } catch { /* Offline: the stream reconnects and triggers a refresh. */ } finally {
       busy = false;
       if (stale) soon();
     }
   };
-  // At most one look in 700 ms, however much happens.
+  // Debounces refreshes: at most one in 700 ms.
   const soon = () => { clearTimeout(timer); timer = setTimeout(refresh, Math.max(60, last + 700 - Date.now())); };
   document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) soon(); });
 
   const shown = $('#live-state');
-  const said = { on: 'Live', off: 'Reconnecting', out: 'Signed out' };
+  const labels = { on: 'Live', off: 'Reconnecting', out: 'Signed out' };
   const state = (now) => {
     if (!shown || shown.dataset.state === now) return;
     shown.dataset.state = now; shown.hidden = false;
-    $('.live-text', shown).textContent = said[now];
+    $('.live-text', shown).textContent = labels[now];
   };
   if (body.dataset.events && window.EventSource) {
     const stream = new EventSource(body.dataset.events);
     stream.addEventListener('open', () => state('on'));
-    // Said once the office watches for this page: what happened since the page was made is looked at now.
+    // Sent once this page gets hints: refreshes what changed since the page was rendered.
     stream.addEventListener('hello', soon);
     stream.addEventListener('error', () => { state(stream.readyState === EventSource.CLOSED ? 'out' : 'off'); });
     stream.addEventListener('changed', soon);
@@ -82,7 +82,7 @@
     setInterval(soon, 20000);
   }
 
-  // Desktop notifications, when asked for.
+  // Desktop notifications, if the user turned them on.
   const bell = $('#bell');
   const wants = () => localStorage.getItem('amb-notify') === 'yes' && window.Notification?.permission === 'granted';
   const showBell = () => { if (bell) { bell.hidden = !window.Notification; bell.setAttribute('aria-pressed', wants()); bell.textContent = wants() ? 'Notifications on' : 'Notify me'; } };
@@ -99,7 +99,7 @@
     note.onclick = () => { focus(); location.assign(href); };
   };
 
-  // Keys: j and k along the rows, / to the search, g and a letter to a page, ? for help.
+  // Keyboard shortcuts: j and k move along the rows, / focuses the search, g and a letter opens a page, ? shows help.
   let going = 0;
   const step = (by) => {
     const rows = all('[data-row]').map((row) => row.matches('a') ? row : $('a', row)).filter((row) => row && row.offsetParent);
@@ -120,9 +120,8 @@
     }[event.key];
     if (act) { act(); event.preventDefault(); }
   });
-  $('#help-open')?.addEventListener('click', () => $('#help').showModal());
 
-  // A form is sent once.
+  // Submits a form only once.
   addEventListener('submit', (event) => {
     if (event.target.dataset.sent) { event.preventDefault(); return; }
     event.target.dataset.sent = '1';
