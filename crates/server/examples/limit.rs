@@ -1,5 +1,5 @@
-//! The upper bound that the office is measured against: an axum handler that only parses a send and responds. To compare with
-//! a history of 20 messages, it also returns a response of that size from memory.
+//! The upper bound that the office is measured against: an axum handler that only parses a send and responds. To
+//! compare with a history of 20 messages, it also returns a response of that size from memory.
 //!
 //! `cargo run --release -p amb-server --example limit -- 127.0.0.1:8001`
 

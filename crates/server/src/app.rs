@@ -102,7 +102,8 @@ impl App {
         })))
     }
 
-    /// Publishes the log entries that a verb wrote, and returns the verb's result. Called after the commit, never before.
+    /// Publishes the log entries that a verb wrote, and returns the verb's result. Called after the commit, never
+    /// before.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         self.publish_entries(&written.entries);
         written.answer
@@ -129,8 +130,8 @@ impl App {
         self.mounts.iter().for_each(|mount| mount.hint(agent));
     }
 
-    /// Returns the cursor from which a subscriber continues that asked for `since`: the same, or an earlier one if `since`
-    /// is beyond the end of the log.
+    /// Returns the cursor from which a subscriber continues that asked for `since`: the same, or an earlier one if
+    /// `since` is beyond the end of the log.
     pub(crate) async fn resume(&self, agent: &Agent, since: u64) -> Result<u64, OfficeError> {
         static WARNED: Once = Once::new();
         let cursor = self.store.resume(agent.key, since).await?;

@@ -32,10 +32,10 @@ pub struct Config {
     pub rate_limits: Option<RateLimits>,
     /// Maximum size of a request's body, in bytes.
     pub body_limit: usize,
-    /// Maximum wait of a long poll, whatever it asks for (at most 60 s).
+    /// Upper bound of a long poll's `wait` (at most 60 s).
     pub max_wait: Duration,
-    /// Allowed values of `Host`, besides the names of loopback. Connections to a loopback address allow no others; other
-    /// connections allow every IP address, and every name if this is empty.
+    /// Allowed values of `Host`, besides the names of loopback. Connections to a loopback address allow no others;
+    /// other connections allow every IP address, and every name if this is empty.
     pub allowed_hosts: Vec<String>,
     /// Web origins that browsers may call from, besides the office's own; none by default, `*` for all.
     pub cors_origins: Vec<String>,
@@ -71,7 +71,8 @@ pub struct Config {
     pub look_interval: Duration,
     /// Operators can read all mail on the dashboard. Registration, profiles and every page say so.
     pub operators_read_mail: bool,
-    /// The person of the first household sees the office's health, as an operator does: for an office on their own machine.
+    /// The person of the first household sees the office's health, as an operator does: for an office on their own
+    /// machine.
     pub owner_is_operator: bool,
     /// Certificate and key, for an office without a proxy.
     pub tls: Option<TlsFiles>,

@@ -40,8 +40,8 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 /// Accepts connections in a task of its own, until the office closes.
 ///
-/// Not an `async fn`: a future is compiled in the crate that polls it, so that everything that serves a request would be
-/// compiled with the binary's optimisation settings instead of this crate's.
+/// Not an `async fn`: a future is compiled in the crate that polls it, so that everything that serves a request would
+/// be compiled with the binary's optimisation settings instead of this crate's.
 pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<ServerTls>) -> JoinHandle<()> {
     let rules = |address: Ipv4Addr| {
         Arc::new(WebRules::new(address.into(), &app.config.allowed_hosts, &app.config.cors_origins))
@@ -99,8 +99,8 @@ impl Listener {
     }
 }
 
-/// Whether the connection's local address is a loopback address. Also true for a connection without an address, which is
-/// closed already: the rules for loopback are the stricter ones.
+/// Whether the connection's local address is a loopback address. Also true for a connection without an address, which
+/// is closed already: the rules for loopback are the stricter ones.
 fn is_loopback(stream: &TcpStream) -> bool {
     stream.local_addr().map_or(true, |address| address.ip().to_canonical().is_loopback())
 }
@@ -111,7 +111,8 @@ fn is_about_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Takes a permit for a connection from this address; `None` at the limit. Connections of a trusted proxy are not counted.
+/// Takes a permit for a connection from this address; `None` at the limit. Connections of a trusted proxy are not
+/// counted.
 fn permit(app: &App, address: IpAddr) -> Option<Permit> {
     match app.config.trust_forwarded_for {
         true => Some(None),

@@ -1,9 +1,9 @@
 //! Pages for people: watch the agents of a household work, and step in.
 //!
 //! One file and one template for each page, over the same verbs of the store as the API. Pages work without JavaScript;
-//! with it, their live parts are updated (`stream`, `watch`). A visitor signs in with a link that works once (`session`).
-//! Text of senders is shown escaped, or by `markdown`, which keeps formatting and nothing else; the content security policy
-//! allows only our own files.
+//! with it, their live parts are updated (`stream`, `watch`). A visitor signs in with a link that works once
+//! (`session`). Text of senders is shown escaped, or by `markdown`, which keeps formatting and nothing else; the
+//! content security policy allows only our own files.
 
 mod agents;
 mod assets;

@@ -1,11 +1,11 @@
 //! Records which log entries were delivered: collected here, written by a background job.
 //!
-//! An entry counts as delivered when a WebSocket has answered the ping that followed it, or a long poll has a successor: a
-//! request of the same agent whose `since` is the cursor that the poll's response ended with, so that the client must have
-//! read the response. If the successor also says where that response began (`previous`), nothing needs to be remembered
-//! here, and it may arrive at another replica. A request with a later cursor has it from elsewhere, such as another process
-//! with the same key, and acknowledges nothing. If several responses ended with the same cursor, it is not known which of
-//! them was read; then only the entries of the shortest count.
+//! An entry counts as delivered when a WebSocket has answered the ping that followed it, or a long poll has a
+//! successor: a request of the same agent whose `since` is the cursor that the poll's response ended with, so that the
+//! client must have read the response. If the successor also says where that response began (`previous`), nothing needs
+//! to be remembered here, and it may arrive at another replica. A request with a later cursor has it from elsewhere,
+//! such as another process with the same key, and acknowledges nothing. If several responses ended with the same
+//! cursor, it is not known which of them was read; then only the entries of the shortest count.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,8 +20,8 @@ const MAX_AGENTS: usize = 10_000;
 const MAX_RESPONSES: usize = 64;
 /// Ranges that may wait to be written. Beyond it, mail counts as delivered when it is read.
 const MAX_PENDING: usize = 100_000;
-/// The longest range that a poll may acknowledge by `previous`: far more than a page, in which old entries may be missing,
-/// and little enough that a poll cannot make the database scan a whole log.
+/// The longest range that a poll may acknowledge by `previous`: far more than a page, in which old entries may be
+/// missing, and little enough that a poll cannot make the database scan a whole log.
 const MAX_ACKNOWLEDGED: u64 = 10_000;
 /// Attempts to write a range that the database rejects.
 const MAX_ATTEMPTS: u32 = 5;
@@ -103,8 +103,8 @@ impl DeliveryRecorder {
         responses.push_back(LogRange { after, up_to });
     }
 
-    /// Handles the `since` of a long poll: the response that ended with it was delivered. `previous` is the `since` of the
-    /// poll that was answered so, if the client sent it.
+    /// Handles the `since` of a long poll: the response that ended with it was delivered. `previous` is the `since` of
+    /// the poll that was answered so, if the client sent it.
     pub(crate) fn poll_continued(&self, agent: &Agent, previous: Option<u64>, since: u64) {
         let Some(after) = previous else {
             if let Some(LogRange { after, up_to }) = self.take_response(agent.key, |all| find_response(all, since)) {

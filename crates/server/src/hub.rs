@@ -139,8 +139,8 @@ impl Subscriber {
             {
                 return Next::Send(number, text);
             } else {
-                // An entry is missing: it was offered after its successor, or not at all. Or the agent is paused, and its
-                // log shows the entry after it is resumed.
+                // An entry is missing: it was offered after its successor, or not at all. Or the agent is paused, and
+                // its log shows the entry after it is resumed.
                 queue.clear();
                 self.must_read.store(false, Ordering::Release);
                 return Next::ReadLog;
@@ -171,8 +171,8 @@ impl Subscriber {
 }
 
 impl Hub {
-    /// Subscribes until the guard is dropped. `None` if the agent has `max` subscribers already. The subscriber is evicted
-    /// when its key ends.
+    /// Subscribes until the guard is dropped. `None` if the agent has `max` subscribers already. The subscriber is
+    /// evicted when its key ends.
     ///
     /// Subscribe before reading the end of the log, so that nothing is missed in between.
     pub(crate) fn subscribe(&self, agent: AgentKey, key: KeyHash, max: usize) -> Option<SubscriberGuard<'_>> {

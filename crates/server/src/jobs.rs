@@ -16,7 +16,8 @@ use crate::replicas;
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often heartbeats are written; well within the time after which an agent is offline.
 const HEARTBEATS: Duration = Duration::from_secs(5);
-/// How often the usage of all agents is counted. Until then, replicas check the office's quota without each other's sends.
+/// How often the usage of all agents is counted. Until then, replicas check the office's quota without each other's
+/// sends.
 const USAGE: Duration = Duration::from_secs(5);
 /// How often deadlines and expiries are checked.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -32,8 +33,8 @@ const DELIVERY_BACKOFF: Duration = Duration::from_secs(5);
 const INDEX_DELAY: Duration = Duration::from_millis(100);
 /// From this batch size on, mail arrives faster than it is indexed.
 const INDEX_LARGE_BATCH: u64 = 1_500;
-/// After such a batch, indexing pauses this many times its duration, up to [`INDEX_MAX_PAUSE`], so that it does not slow
-/// sends.
+/// After such a batch, indexing pauses this many times its duration, up to [`INDEX_MAX_PAUSE`], so that it does not
+/// slow sends.
 const INDEX_PAUSE_FACTOR: u32 = 7;
 const INDEX_MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How often mail to index is looked for without a hint.

@@ -2,11 +2,11 @@
 //!
 //! [`serve`] is the entry point: the caller owns the port, the store and the lifetime.
 //!
-//! A connection (`connection`) passes its requests to the middleware (`middleware`: request id, limits, log line), which
-//! routes each to a handler. Handlers are one file for each endpoint under `routes`, and share `request`: extractors,
-//! JSON responses and errors. After its commit, a verb's log entries are offered to subscribers (`hub`); WebSockets (`ws`)
-//! and long polls read the same log from a cursor. Other processes on the same database get a hint (`replicas`). Pages for
-//! people are in `dashboard`.
+//! A connection (`connection`) passes its requests to the middleware (`middleware`: request id, limits, log line),
+//! which routes each to a handler. Handlers are one file for each endpoint under `routes`, and share `request`:
+//! extractors, JSON responses and errors. After its commit, a verb's log entries are offered to subscribers (`hub`);
+//! WebSockets (`ws`) and long polls read the same log from a cursor. Other processes on the same database get a hint
+//! (`replicas`). Pages for people are in `dashboard`.
 
 #![forbid(unsafe_code)]
 

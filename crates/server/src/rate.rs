@@ -55,7 +55,8 @@ pub struct RateLimits {
     pub register: Rate,
     /// Connection requests of one agent.
     pub connect: Rate,
-    /// Wrong verification codes of one agent. A full search of all codes takes months at the default, and a code lives an hour.
+    /// Wrong verification codes of one agent. A full search of all codes takes months at the default, and a code lives
+    /// an hour.
     pub guess_agent: Rate,
     /// Wrong verification codes from one address.
     pub guess_address: Rate,
@@ -180,9 +181,9 @@ impl Limiter {
         self.wrong_key.refund(&*self.store, &network(address)).await;
     }
 
-    /// Charges what this replica allowed to the shared account, and takes over the debt of all replicas. `others` is the
-    /// number of other replicas, `since` the time since the last call. Keys that spent less than a tenth of the limit,
-    /// summed over replicas, are not written.
+    /// Charges what this replica allowed to the shared account, and takes over the debt of all replicas. `others` is
+    /// the number of other replicas, `since` the time since the last call. Keys that spent less than a tenth of the
+    /// limit, summed over replicas, are not written.
     pub(crate) async fn settle(&self, others: u32, since: Duration) -> Result<(), OfficeError> {
         self.agent.settle(&*self.store, others, since).await?;
         self.address.settle(&*self.store, others, since).await

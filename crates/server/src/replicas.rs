@@ -1,9 +1,9 @@
 //! Other processes (replicas) on the same database: exchanges hints with them and counts them.
 //!
-//! The log in the database is the truth; a hint says only up to which number an agent's log reaches. It is sent after the
-//! commit, by NATS if that is configured and connected, else by the database's own notifications. A lost hint only costs
-//! time: every few seconds, and at once after a hint may have been missed, each replica asks the store which of its
-//! subscribers are behind their log or have a key that ended ([`check_subscribers`]).
+//! The log in the database is the truth; a hint says only up to which number an agent's log reaches. It is sent after
+//! the commit, by NATS if that is configured and connected, else by the database's own notifications. A lost hint only
+//! costs time: every few seconds, and at once after a hint may have been missed, each replica asks the store which of
+//! its subscribers are behind their log or have a key that ended ([`check_subscribers`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! Cache of responses: agents poll their inbox, and mostly nothing has changed.
 //!
 //! A response is valid while the store returns the same version for its agent
-//! ([`Store::view_version`](amb_store::Store::view_version)). The version is read before the mail, so a response is never
-//! cached under a version newer than itself.
+//! ([`Store::view_version`](amb_store::Store::view_version)). The version is read before the mail, so a response is
+//! never cached under a version newer than itself.
 
 use amb_store::{Agent, AgentKey, ViewVersion};
 use axum::body::Bytes;

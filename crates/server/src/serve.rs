@@ -39,8 +39,8 @@ impl From<TcpListener> for Listeners {
 /// Does not close the store: the caller does, after this returned.
 ///
 /// # Errors
-/// If the certificate or its key cannot be used, or a path to mount is not a directory. Errors of single connections are
-/// logged, not returned.
+/// If the certificate or its key cannot be used, or a path to mount is not a directory. Errors of single connections
+/// are logged, not returned.
 pub async fn serve(
     listeners: impl Into<Listeners>,
     store: Arc<dyn Store>,

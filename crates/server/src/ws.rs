@@ -45,8 +45,8 @@ pub(crate) struct WsQuery {
 pub(crate) struct SocketOptions {
     /// Those after this cursor; `None` for those from now on.
     since: Option<u64>,
-    /// Whether receipts are sent. A client that never sends a cursor knows only the three original events, and may take any
-    /// other for the reply that it waits for, so it gets no receipts.
+    /// Whether receipts are sent. A client that never sends a cursor knows only the three original events, and may
+    /// take any other for the reply that it waits for, so it gets no receipts.
     receipts: bool,
 }
 
@@ -85,7 +85,8 @@ pub(crate) async fn ws(
         None => Ok(None),
         Some(key) => match authenticate(&app, key, address).await {
             Ok((agent, key)) => {
-                // Before the handshake is answered, so that the socket gets everything sent after the client sees it open.
+                // Before the handshake is answered, so that the socket gets everything sent after the client sees it
+                // open.
                 if options.since.is_none() {
                     options.since = match app.store.event_head(agent.key).await {
                         Ok(head) => Some(head),

@@ -15,8 +15,8 @@ const OTHERS_EACH: usize = 1_000;
 /// Characters of a message.
 const LENGTH: usize = 200;
 
-/// Makes `pairs` pairs with one session of `messages` each, and other pairs with `others` messages in all. Prints a line
-/// for each of the first: both keys, both names and the session.
+/// Makes `pairs` pairs with one session of `messages` each, and other pairs with `others` messages in all. Prints a
+/// line for each of the first: both keys, both names and the session.
 pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize) -> Result<(), Box<dyn Error>> {
     let store = amb_store::open(url).await?;
     let known = make(&store, "pair", pairs).await?;

@@ -22,8 +22,8 @@ const SAMPLES: usize = 500;
 /// Pause between two sends, so that they do not measure each other.
 const REST: Duration = Duration::from_millis(4);
 
-/// Opens sockets for the keys in the file, both of each line, and prints the bytes that the server has for each, and the
-/// median and the 99th percentile of the time from a send's answer to the push, in milliseconds.
+/// Opens sockets for the keys in the file, both of each line, and prints the bytes that the server has for each, and
+/// the median and the 99th percentile of the time from a send's answer to the push, in milliseconds.
 pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &str) -> Result<(), Box<dyn Error>> {
     let text = fs_err::read_to_string(keys)?;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();

@@ -9,8 +9,8 @@ use tokio::process::Command;
 
 use crate::http::Http;
 
-/// Starts the command, which says `listening on http://ADDRESS`, and prints the milliseconds until it answered that it is
-/// ready, and its memory then, in kilobytes. Kills the process.
+/// Starts the command, which says `listening on http://ADDRESS`, and prints the milliseconds until it answered that it
+/// is ready, and its memory then, in kilobytes. Kills the process.
 pub(crate) async fn start(command: &[&str]) -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let mut child = Command::new(command[0])

@@ -1,9 +1,9 @@
 //! Clients that disconnect in the middle of a request.
 //!
 //! hyper drops the future of a request when its client closes the connection. The store may have committed by then, but
-//! what comes after the `.await` (hints to subscribers and replicas, eviction of subscribers) would never run. So a request
-//! that hyper drops continues in a task of its own. Not every request gets a task: that would cost each response a switch
-//! between threads.
+//! what comes after the `.await` (hints to subscribers and replicas, eviction of subscribers) would never run. So a
+//! request that hyper drops continues in a task of its own. Not every request gets a task: that would cost each
+//! response a switch between threads.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Counts a request as in flight until the last byte of its response is written to the socket.
 //!
-//! hyper drops a body as soon as it has the body's bytes, and keeps the bytes until the client reads them. So the permit is
-//! kept with the bytes.
+//! hyper drops a body as soon as it has the body's bytes, and keeps the bytes until the client reads them. So the
+//! permit is kept with the bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;

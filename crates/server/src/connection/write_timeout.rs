@@ -40,8 +40,8 @@ impl<S, G> WriteTimeout<S, G> {
         Self { stream, period, pending: None, _guard: guard }
     }
 
-    /// Handles the outcome of a write. Progress alone does not restart the period: a client that reads a byte now and then
-    /// would keep a response in memory for hours.
+    /// Handles the outcome of a write. Progress alone does not restart the period: a client that reads a byte now and
+    /// then would keep a response in memory for hours.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match (&written, &mut self.pending) {
             (Poll::Pending, _) => return self.wait(cx),

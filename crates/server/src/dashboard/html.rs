@@ -40,7 +40,8 @@ pub(super) fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Formats a text for one line: invisible characters are made visible, and it is cut after `max` characters. Not escaped.
+/// Formats a text for one line: invisible characters are made visible, and it is cut after `max` characters. Not
+/// escaped.
 pub(super) fn line(text: &str, max: usize) -> String {
     let (head, left) = visible::clip(text, max);
     let shown = visible::line(head);

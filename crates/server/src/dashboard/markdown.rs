@@ -1,7 +1,7 @@
 //! Renders the text of messages as Markdown, for its formatting alone.
 //!
-//! The output is text within a fixed set of elements. HTML in the text is escaped; a link becomes its text followed by its
-//! URL, not clickable; an image becomes its description and URL.
+//! The output is text within a fixed set of elements. HTML in the text is escaped; a link becomes its text followed by
+//! its URL, not clickable; an image becomes its description and URL.
 
 use amb_core::render::visible;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};

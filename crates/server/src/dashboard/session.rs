@@ -1,6 +1,7 @@
 //! Signing in: a link that works once, then a cookie.
 //!
-//! Both secrets are random, stored as SHA-256, and expire. A session also ends with the key that its link was made with.
+//! Both secrets are random, stored as SHA-256, and expire. A session also ends with the key that its link was made
+//! with.
 
 use amb_core::{Code, OfficeError, Timestamp};
 use amb_store::{KeyHash, SignIn, Viewer};
@@ -185,8 +186,8 @@ pub(super) struct LinkQuery {
 
 /// `GET /dashboard/sign-in?link=…`: uses the link up.
 ///
-/// Returns a page that forwards to the dashboard, not a redirect: after a click on another site, the browser would follow a
-/// redirect without the new cookie.
+/// Returns a page that forwards to the dashboard, not a redirect: after a click on another site, the browser would
+/// follow a redirect without the new cookie.
 pub(super) async fn sign_in(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,

@@ -1,7 +1,7 @@
 //! Statistics of the last hour, so that the office's health can be seen without Prometheus.
 //!
-//! Requests increment counters (one atomic addition each); every few seconds a background job appends the difference to a
-//! buffer of fixed size.
+//! Requests increment counters (one atomic addition each); every few seconds a background job appends the difference to
+//! a buffer of fixed size.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

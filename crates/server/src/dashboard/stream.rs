@@ -1,8 +1,8 @@
 //! `GET /dashboard/events`: Server-Sent Events for an open page.
 //!
 //! Two kinds: `mail`, an entry of the person's own log, whose number is the event's id, which a browser sends when it
-//! reconnects, so that it misses none; and `changed`, a hint that something changed in the household, at most a few times a
-//! second. The page then fetches itself again.
+//! reconnects, so that it misses none; and `changed`, a hint that something changed in the household, at most a few
+//! times a second. The page then fetches itself again.
 
 use std::convert::Infallible;
 use std::time::Duration;

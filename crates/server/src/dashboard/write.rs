@@ -137,8 +137,8 @@ async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Opti
     Ok(Some(sent.session_id))
 }
 
-/// `POST /dashboard/conversations/{session}/send`. Replies in the conversation if the person is a member; else writes to a
-/// member, in a separate conversation with the same subject.
+/// `POST /dashboard/conversations/{session}/send`. Replies in the conversation if the person is a member; else writes
+/// to a member, in a separate conversation with the same subject.
 pub(super) async fn reply(
     State(app): State<App>,
     Segment(session): Segment,

@@ -1,7 +1,7 @@
 //! One rate limit with a state for each key: GCRA, decided by the crate `governor`.
 //!
-//! The states are kept here, not in the crate's own map, because they also change without a request: the spending of other
-//! replicas is added, and a charge can be refunded.
+//! The states are kept here, not in the crate's own map, because they also change without a request: the spending of
+//! other replicas is added, and a charge can be refunded.
 
 use std::fmt::Display;
 use std::hash::Hash;

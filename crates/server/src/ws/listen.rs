@@ -193,8 +193,8 @@ impl SocketListener<'_> {
                         bytes += text.len();
                         self.feed(number, text).await?;
                     }
-                    // A page is limited by its count and by its bytes. One limited by its bytes is more than half full: an
-                    // entry has at most a quarter of a page's bytes.
+                    // A page is limited by its count and by its bytes. One limited by its bytes is more than half full:
+                    // an entry has at most a quarter of a page's bytes.
                     if count == PAGE || bytes >= MAX_PAGE_BYTES / 2 {
                         self.subscriber.read_log();
                     }

@@ -123,7 +123,8 @@ impl TestServer {
     pub(crate) async fn start_on(&mut self, address: &str, config: Config) {
         let office = TcpListener::bind(address).await.unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // A new client without pooled connections to an office that closed: on the same port, a request on one would fail.
+        // A new client without pooled connections to an office that closed: on the same port, a request on one would
+        // fail.
         self.office = HttpOffice::at(format!("127.0.0.1:{}", office.local_addr().unwrap().port()));
         self.metrics = metrics.local_addr().unwrap().to_string();
         let (closing, closed) = oneshot::channel::<()>();

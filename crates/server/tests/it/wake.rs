@@ -98,7 +98,4 @@ async fn a_failed_wake_up_is_shown_to_the_person(server: TestServer) {
     }
 }
 
-crate::on_every_store!(
-    wake_reports_are_visible_to_the_agent_and_its_person,
-    a_failed_wake_up_is_shown_to_the_person,
-);
+crate::on_every_store!(wake_reports_are_visible_to_the_agent_and_its_person, a_failed_wake_up_is_shown_to_the_person,);
