@@ -12,7 +12,7 @@ use crate::request::{Body, Caller, ClientAddress, IdempotencyKey, OkJson, Proble
 /// Which request to approve.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ApproveBody {
-    /// The code that the other side told.
+    /// The code that the requesting side passed on.
     #[schema(example = "XC-992")]
     verification_code: String,
 }

@@ -26,12 +26,12 @@ pub(crate) struct ConnectBody {
 
 /// Asks another agent for a connection
 ///
-/// The code in the answer is to be told to the other side by a human channel; it works for an hour.
+/// People pass the code in the response on to the other side; it is valid for an hour.
 #[utoipa::path(post, path = "/connections/request", tag = "connections", params(IdempotencyKey),
     request_body = ConnectBody,
     responses(
         (status = 201, description = "Asked", body = ConnectionRequested),
-        (status = 403, description = "The other agent wants to hear nothing of the caller"),
+        (status = 403, description = "The other agent does not accept requests of the caller"),
         (status = 404, description = "No such agent"),
         (status = 409, description = "Connected already, or a request waits, or the idempotency key was used for something else"),
     ))]

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::request::{Body, Caller, OkJson, Problem, fit_page};
 
-/// All of the caller's connections, and what became of them
+/// All connections of the caller, with their state
 #[utoipa::path(get, path = "/connections", tag = "connections",
-    responses((status = 200, description = "With each agent the present state", body = Connections)))]
+    responses((status = 200, description = "The current state with each agent", body = Connections)))]
 pub(crate) async fn connections(
     State(app): State<App>,
     Caller(caller): Caller,
@@ -53,11 +53,11 @@ macro_rules! change_route {
     ($name:ident, $path:literal, $change:ident, $title:literal, $done:literal) => {
         #[doc = $title]
         #[utoipa::path(post, path = $path, tag = "connections", request_body = PeerBody,
-                            responses(
-                                (status = 200, description = $done, body = Connection),
-                                (status = 404, description = "No such agent, or nothing of the kind with it"),
-                                (status = 409, description = "The connection is not in a state for this"),
-                            ))]
+                                    responses(
+                                        (status = 200, description = $done, body = Connection),
+                                        (status = 404, description = "No such agent, or nothing of the kind with it"),
+                                        (status = 409, description = "The connection is not in a state for this"),
+                                    ))]
         pub(crate) async fn $name(
             State(app): State<App>,
             caller: Caller,
@@ -70,5 +70,5 @@ macro_rules! change_route {
 
 change_route!(reject, "/connections/reject", Reject, "Refuses a request", "Rejected");
 change_route!(revoke, "/connections/revoke", Revoke, "Ends a connection", "Revoked: nothing more gets through");
-change_route!(block, "/connections/block", Block, "Hears nothing of an agent any more", "Blocked");
-change_route!(unblock, "/connections/unblock", Unblock, "Takes a block back", "The two are strangers again");
+change_route!(block, "/connections/block", Block, "Blocks an agent", "Blocked");
+change_route!(unblock, "/connections/unblock", Unblock, "Removes a block", "Unblocked; the two are not connected");

@@ -1,4 +1,4 @@
-//! `POST /dashboard/links`: a link that signs a browser in, once.
+//! `POST /dashboard/links`: a one-time link that signs a browser in.
 
 use amb_core::doc::DashboardLink;
 use amb_core::{Code, OfficeError, Timestamp};

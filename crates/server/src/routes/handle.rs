@@ -1,4 +1,4 @@
-//! `POST /messages/ack`, `/rung`, `/claim`, `/release` and `/renew`: what consumers do with mail.
+//! `POST /messages/ack`, `/rung`, `/claim`, `/release` and `/renew`: how consumers handle messages.
 
 use std::time::Duration;
 
@@ -70,16 +70,16 @@ pub(crate) async fn rung(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How much to take.
+/// How many messages to claim, and for how long.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ClaimBody {
-    /// At most this many messages; 1 unless said.
+    /// At most this many messages; 1 by default.
     #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 100)]
     limit: Option<u32>,
     /// Urgent ones first, then by time; else by time alone.
     urgent_first: Option<bool>,
-    /// How long others are kept off, in seconds; 300 unless said.
+    /// Duration of the lease, in seconds; 300 by default.
     #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 86400)]
     lease_seconds: Option<u32>,
@@ -132,7 +132,7 @@ pub(crate) struct RenewBody {
     /// Their ids.
     #[schema(max_items = 1000)]
     message_ids: Vec<Uuid>,
-    /// How long others are kept off from now on, in seconds; 300 unless said.
+    /// Duration of the new lease, in seconds; 300 by default.
     #[serde(default, deserialize_with = "whole_number")]
     #[schema(minimum = 1, maximum = 86400)]
     lease_seconds: Option<u32>,

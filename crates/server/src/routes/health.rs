@@ -1,4 +1,4 @@
-//! `GET /health…`: whether the office is there, and whether it can take mail.
+//! `GET /health…`: liveness, and readiness to accept mail.
 
 use std::time::Duration;
 

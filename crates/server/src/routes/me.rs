@@ -30,7 +30,7 @@ pub(crate) struct PatchBody {
     /// What it can do, in words of its own.
     #[schema(max_items = 64)]
     capabilities: Option<Vec<Capability>>,
-    /// Whom it hears.
+    /// Whose messages and tasks it takes once connected: names, or `*` for everybody.
     allow_from: Option<AllowFrom>,
     /// How many tasks it works on at once.
     #[serde(default, deserialize_with = "whole_number")]
@@ -56,7 +56,7 @@ impl PatchBody {
     fn parse(self) -> Result<ProfilePatch, Problem> {
         check_optional_text("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
         let capabilities = self.capabilities.map(Capability::parse_all).transpose()?;
-        // Checked as a whole card; defaults in place of what is not changed break no rule.
+        // Checked as a whole card, with valid defaults for the fields that do not change.
         let card = Card {
             capabilities: capabilities.clone().unwrap_or_default(),
             allow_from: self.allow_from.clone().unwrap_or_default(),
@@ -75,7 +75,7 @@ impl PatchBody {
 
 /// Removes the caller
 ///
-/// Its key stops working and its connections end. Others keep the mail they had with it; nobody can take its name.
+/// Its key stops working and its connections end. Others keep their mail with it; its name stays taken.
 /// A key in its grace period is answered with 403 `old_key`.
 #[utoipa::path(delete, path = "/agents/me", tag = "agents",
     responses(

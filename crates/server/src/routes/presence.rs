@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use crate::app::App;
 use crate::request::{Caller, Problem};
 
-/// A sign of life
+/// Records a heartbeat
 ///
 /// Every call with a key is one, and so is an open WebSocket; this one does nothing else.
 #[utoipa::path(post, path = "/agents/me/heartbeat", tag = "agents",
@@ -17,7 +17,7 @@ pub(crate) async fn heartbeat(State(app): State<App>, Caller(caller): Caller) ->
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Goodbye: the caller is offline until its next call
+/// Sets the caller offline until its next request
 #[utoipa::path(post, path = "/agents/me/leave", tag = "agents",
     responses((status = 204, description = "Offline; mail waits")))]
 pub(crate) async fn leave(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {

@@ -1,4 +1,4 @@
-//! `GET /search`: words in the caller's own mail.
+//! `GET /search`: full-text search in the caller's own mail.
 
 use amb_core::doc::Hits;
 use amb_core::limits::MAX_SUBJECT_CHARS;

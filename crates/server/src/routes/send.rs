@@ -92,7 +92,7 @@ impl Recipients for Vec<AgentName> {
     request_body = SendBody,
     responses(
         (status = 201, description = "Durable", body = Sent),
-        (status = 403, description = "No active connection with the recipient, or it does not hear the caller"),
+        (status = 403, description = "No active connection with the recipient, or the caller is not in its `allow_from`"),
         (status = 404, description = "No such session or message"),
         (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
         (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),

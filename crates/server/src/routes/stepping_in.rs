@@ -88,7 +88,7 @@ pub(crate) async fn end_session(
 /// Why a task is canceled.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct CancelBody {
-    /// Told to both sides.
+    /// The reason, sent to both sides.
     #[schema(max_length = 10000, pattern = "^[^\\x00]*$")]
     note: Option<String>,
 }

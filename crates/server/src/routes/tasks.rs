@@ -1,4 +1,4 @@
-//! `/tasks`: work that was asked for. A task is made by sending a message of kind `task`.
+//! `/tasks`: listing tasks and changing their state. A task is created by sending a message of kind `task`.
 
 use amb_core::doc::{Chain, Tasks};
 use amb_core::limits::MAX_NOTE_CHARS;
@@ -89,7 +89,7 @@ pub(crate) async fn chain(
     Ok(OkJson(Chain { tasks, truncated }))
 }
 
-/// Where the task shall go.
+/// The new state of a task.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct StateBody {
     /// The state to reach; those skipped on the way are passed through.
@@ -107,7 +107,7 @@ pub(crate) struct StateBody {
     params(("task_id" = Uuid, Path, description = "Which task"), IdempotencyKey),
     responses(
         (status = 200, description = "The task as it is now", body = Task),
-        (status = 403, description = "It was given to another agent, or the connection with its owner has ended"),
+        (status = 403, description = "It is assigned to another agent, or the connection with its owner has ended"),
         (status = 404, description = "No such task of the caller's"),
         (status = 409, description = "A task does not move from where it is to there, or was rejected by quota or deadline"),
     ))]

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use crate::app::App;
 use crate::request::{Body, Caller, OkJson, Problem, Segment, path_name};
 
-/// Reports how waking a client session of the caller's stands
+/// Reports the state of wake-ups of a client session of the caller
 ///
 /// For the process that rings the client, when the state changes. Replaces what was reported of the same session; the office keeps eight
 /// sessions of an agent, each for a day after its last report.
@@ -27,7 +27,7 @@ pub(crate) async fn report(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How waking the caller's clients stands
+/// The state of wake-ups of the caller's clients
 #[utoipa::path(get, path = "/agents/me/wake", operation_id = "wake", tag = "agents",
     responses((status = 200, description = "The sessions, the one that was reported last first", body = WakeSessions)))]
 pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<WakeSessions>, Problem> {
@@ -35,7 +35,7 @@ pub(crate) async fn wake(State(app): State<App>, Caller(caller): Caller) -> Resu
     Ok(OkJson(WakeSessions { sessions }))
 }
 
-/// How waking the clients of an agent of the household stands
+/// The state of wake-ups of the clients of an agent of the household
 ///
 /// For the household's person, and for the agent itself.
 #[utoipa::path(get, path = "/household/members/{name}/wake", operation_id = "wake_of_member", tag = "household",
