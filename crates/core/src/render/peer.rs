@@ -1,6 +1,6 @@
 //! Messages of live peers, as a goal sees them at the start of a turn. The shape is fixed by the runtimes that read it.
 
-use jiff::Timestamp;
+use jiff::tz::Offset;
 
 use super::fence::{attribute, body};
 use super::size::clip_line;
@@ -19,7 +19,8 @@ pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
         out.push_str("<peer-message from=\"");
         out.push_str(&attribute(clip_line(&message.from_agent_id, MAX_FROM_SHOWN).0));
         out.push_str("\" sent_at=\"");
-        out.push_str(&offset_form(message.sent_at));
+        // With `+00:00` at its end, as the runtimes' own clock library writes UTC.
+        out.push_str(&message.sent_at.display_with_offset(Offset::UTC).to_string());
         if let Some(id) = message.correlation_id {
             out.push_str("\" correlation_id=\"");
             out.push_str(&id.to_string());
@@ -29,17 +30,6 @@ pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
         out.push_str("\n</peer-message>\n");
     }
     Some(out)
-}
-
-/// The instant with `+00:00` at its end, as the runtimes' own clock library writes UTC.
-fn offset_form(at: Timestamp) -> String {
-    let mut text = at.to_string();
-    if text.pop() == Some('Z') {
-        text.push_str("+00:00");
-        text
-    } else {
-        at.to_string()
-    }
 }
 
 #[cfg(test)]

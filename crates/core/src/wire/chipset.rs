@@ -7,90 +7,76 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::json::{Fields, Json, Pick, known_fields};
-use super::stamp::{Strict, instant};
-use super::{WireError, filename, id_from, parts, pretty};
+use super::stamp::{instant, strict};
+use super::{WireError, filename, id_from, json, parts, pretty};
 use crate::Object;
 use crate::id::{CorrelationId, SessionId};
 use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::route;
 
-known_fields!(ChipsetFields {
-    from: "from",
-    to: "to",
-    kind: "type",
-    subject: "subject",
-    body: "body",
-    timestamp: "timestamp",
-    read: "read",
-    priority: "priority",
-    amb: "amb",
-});
-
-impl ChipsetFields<'_> {
-    fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
-        let from = parts::name(self.from, "from")?;
-        let stem = file_name.strip_suffix(filename::CHIPSET_ENDING).unwrap_or(file_name);
-        let sent_at = match &self.timestamp {
-            Some(value) => instant(value, "timestamp")?,
-            None => filename::parse_chipset(file_name).map_or(seen_at, |name| name.at),
-        };
-        let read = match self.read {
-            None => false,
-            Some(Json::Bool(read)) => read,
-            Some(other) => return Err(other.wrong("read", "true or false")),
-        };
-        let subject = self.subject.map(|value| value.text("subject")).transpose()?;
-        let body = self.body.map(|value| value.text("body")).transpose()?;
-        let hop = route::fresh(&from);
-        let mut message = Message {
-            id: id_from(stem),
-            to: parts::name(self.to, "to")?,
-            sent_at,
-            kind: parts::kind(self.kind)?,
-            session: None,
-            subject: subject.filter(|text| !text.is_empty()).map(|text| text.into_owned()),
-            parts: body.map(|text| Part::Text { text: text.into_owned() }).into_iter().collect(),
-            // An unknown word is kept in the file and counts as normal.
-            priority: self.priority.and_then(|value| value.as_text()?.parse().ok()).unwrap_or_default(),
-            ttl: hop.ttl,
-            trace: hop.trace,
-            task: None,
-            callback: None,
-            reply_to: None,
-            correlation_id: None,
-            metadata: Object::new(),
-            from,
-            from_person: false,
-        };
-        if let Some(amb) = self.amb {
-            add(&mut message, amb.map("amb")?)?;
-        }
-        Ok((message, read))
+/// Reads a mail file: the message, and whether its recipient has read it.
+///
+/// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the file's modification time) is the time
+/// where the name has none either.
+pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
+    let mut fields = json::parse(bytes)?;
+    let mut take = |name| json::take(&mut fields, name);
+    let from = parts::name(take("from"), "from")?;
+    let stem = file_name.strip_suffix(filename::CHIPSET_ENDING).unwrap_or(file_name);
+    let sent_at = match take("timestamp") {
+        Some(value) => instant(&value, "timestamp")?,
+        None => filename::parse_chipset(file_name).map_or(seen_at, |name| name.at),
+    };
+    let read = take("read").map_or(Ok(false), |value| json::boolean(&value, "read"))?;
+    let subject = take("subject").map(|value| json::string(value, "subject")).transpose()?;
+    let body = take("body").map(|value| json::string(value, "body")).transpose()?;
+    let hop = route::fresh(&from);
+    let mut message = Message {
+        id: id_from(stem),
+        from,
+        from_person: false,
+        to: parts::name(take("to"), "to")?,
+        sent_at,
+        kind: parts::kind(take("type"))?,
+        session: None,
+        subject: subject.filter(|text| !text.is_empty()),
+        parts: body.map(Part::text).into_iter().collect(),
+        // An unknown word is kept in the file and counts as normal.
+        priority: take("priority").and_then(|value| value.as_str()?.parse().ok()).unwrap_or_default(),
+        ttl: hop.ttl,
+        trace: hop.trace,
+        task: None,
+        callback: None,
+        reply_to: None,
+        correlation_id: None,
+        metadata: Object::new(),
+    };
+    if let Some(amb) = take("amb") {
+        add(&mut message, json::object(amb, "amb")?)?;
     }
+    Ok((message, read))
 }
 
 /// Adds the contents of `amb` to the message.
-fn add(message: &mut Message, amb: Fields<'_>) -> Result<(), WireError> {
+fn add(message: &mut Message, amb: Object) -> Result<(), WireError> {
     let mut task = None;
-    for (key, value) in amb.0 {
-        let Some(value) = value.some() else { continue };
-        match &*key {
+    for (key, value) in amb.into_iter().filter(|(_, value)| !value.is_null()) {
+        match key.as_str() {
             "callback" => message.callback = Some(parts::callback(value)?),
             "correlation_id" => message.correlation_id = Some(id(value, "amb.correlation_id", CorrelationId::parse)?),
-            "metadata" => message.metadata = value.map("amb.metadata")?.into_object(),
-            "parts" => message.parts = value.list("amb.parts")?.into_iter().map(parts::part).collect(),
+            "metadata" => message.metadata = json::object(value, "amb.metadata")?,
+            "parts" => message.parts = json::array(value, "amb.parts")?.into_iter().map(parts::part).collect(),
             "priority" => {
-                let word = value.text("amb.priority")?;
+                let word = json::string(value, "amb.priority")?;
                 message.priority = word.parse().map_err(|_| WireError::field("amb.priority", "is no priority"))?;
             }
             "reply_to" => message.reply_to = parts::reply_to(Some(value), "amb.reply_to")?,
             "session_id" => message.session = Some(id(value, "amb.session_id", SessionId::parse)?),
-            "subject" => message.subject = Some(value.text("amb.subject")?.into_owned()),
+            "subject" => message.subject = Some(json::string(value, "amb.subject")?),
             "task" => task = Some(value),
             "trace" => message.trace = parts::trace(value, "amb.trace")?,
-            "ttl" => message.ttl = parts::ttl(value, "amb.ttl")?,
+            "ttl" => message.ttl = parts::ttl(&value, "amb.ttl")?,
             _ => {}
         }
     }
@@ -101,40 +87,25 @@ fn add(message: &mut Message, amb: Fields<'_>) -> Result<(), WireError> {
 }
 
 fn id<T>(
-    value: Json<'_>,
+    value: Value,
     field: &'static str,
     parse: impl Fn(&str) -> Result<T, crate::id::BadId>,
 ) -> Result<T, WireError> {
-    parse(&value.text(field)?).map_err(|bad| WireError::field(field, format!("is not an id: {bad}")))
-}
-
-/// Reads a mail file: the message, and whether its recipient has read it.
-///
-/// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the file's modification time) is the time
-/// where the name has none either.
-pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
-    ChipsetFields::from_bytes(bytes)?.into_message(file_name, seen_at)
+    parse(&json::string(value, field)?).map_err(|bad| parts::not_an_id(field, &bad))
 }
 
 /// Writes a message as a mail file. Its id is not in it: it becomes the file name.
 pub fn write(message: &Message, read: bool) -> Result<Vec<u8>, WireError> {
-    let text;
-    let body = match message.parts.as_slice() {
-        [Part::Text { text }] => text.as_str(),
-        _ => {
-            text = message.text();
-            text.as_str()
-        }
-    };
+    let body = message.text();
     let written = ChipsetFile {
         amb: amb(message)?,
-        body,
+        body: &body,
         from: &message.from,
         // The chipset has no priority between urgent and normal.
         priority: if message.priority == Priority::High { Priority::Urgent } else { message.priority },
         read,
         subject: message.subject.as_deref().unwrap_or_default(),
-        timestamp: Strict(message.sent_at),
+        timestamp: message.sent_at,
         to: &message.to,
         kind: &message.kind,
     };
@@ -151,7 +122,8 @@ struct ChipsetFile<'a> {
     priority: Priority,
     read: bool,
     subject: &'a str,
-    timestamp: Strict,
+    #[serde(serialize_with = "strict")]
+    timestamp: Timestamp,
     to: &'a AgentName,
     #[serde(rename = "type")]
     kind: &'a Kind,
@@ -206,7 +178,7 @@ fn amb(message: &Message) -> Result<Option<Value>, WireError> {
 
 /// The file marked as read, with every other field kept and all keys sorted; `None` if it is marked already.
 pub fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let mut fields = Fields::parse(bytes)?.into_object();
+    let mut fields = json::parse(bytes)?;
     if fields.insert("read".into(), true.into()) == Some(Value::Bool(true)) {
         return Ok(None);
     }

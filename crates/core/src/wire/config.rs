@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::WireError;
-use super::json::{Fields, Json};
+use super::json::{self, wrong_type};
+use crate::Object;
 use crate::card::{AllowFrom, Card};
 use crate::limits::DEFAULT_POLL_INTERVAL;
 use crate::name::AgentName;
@@ -46,44 +49,44 @@ impl Default for MailboxConfig {
 impl MailboxConfig {
     /// Finds the section in a whole `config.json`. `None` when it has none.
     pub fn from_config(bytes: &[u8]) -> Result<Option<Self>, WireError> {
-        let mut config = Fields::parse(bytes)?;
-        let Some(channels) = config.take("channels").and_then(Json::some) else { return Ok(None) };
-        let section = channels.map("channels")?.take("mailbox").and_then(Json::some);
-        section.map(|section| Self::from_fields(section.map("channels.mailbox")?)).transpose()
+        let mut config = json::parse(bytes)?;
+        let Some(channels) = json::take(&mut config, "channels") else { return Ok(None) };
+        let section = json::take(&mut json::object(channels, "channels")?, "mailbox");
+        section.map(|section| Self::from_fields(json::object(section, "channels.mailbox")?)).transpose()
     }
 
-    fn from_fields(fields: Fields<'_>) -> Result<Self, WireError> {
+    fn from_fields(fields: Object) -> Result<Self, WireError> {
         let mut config = Self::default();
-        for (key, value) in fields.0 {
+        // In reverse order of the names: of two spellings of one setting camelCase wins, as in the Python channel.
+        for (key, value) in fields.into_iter().rev() {
             // Null means that an optional setting is not set.
-            let Some(value) = value.some() else { continue };
+            if value.is_null() {
+                continue;
+            }
             match &*snake(&key) {
-                "enabled" => match value {
-                    Json::Bool(enabled) => config.enabled = enabled,
-                    other => return Err(other.wrong("enabled", "true or false")),
-                },
+                "enabled" => config.enabled = json::boolean(&value, "enabled")?,
                 "agent_id" => {
-                    let text = value.text("agentId")?;
-                    config.agent = match &*text {
+                    let text = json::string(value, "agentId")?;
+                    config.agent = match text.as_str() {
                         "" => None,
                         text => {
                             Some(AgentName::parse(text).map_err(|bad| WireError::field("agentId", bad.to_string()))?)
                         }
                     };
                 }
-                "description" => config.card.description = value.text("description")?.into_owned(),
+                "description" => config.card.description = json::string(value, "description")?,
                 "capabilities" => config.card.capabilities = texts(value, "capabilities")?,
                 "allow_from" => config.card.allow_from = AllowFrom(texts(value, "allowFrom")?),
                 "max_concurrent_tasks" => {
-                    config.card.max_concurrent_tasks = value.clamped("maxConcurrentTasks", u32::MAX)?;
+                    config.card.max_concurrent_tasks = json::clamped(&value, "maxConcurrentTasks", u32::MAX)?;
                 }
-                "poll_interval" => config.poll_interval = seconds(value)?,
+                "poll_interval" => config.poll_interval = seconds(&value)?,
                 "mailboxes_root" => {
-                    let root = value.text("mailboxesRoot")?;
+                    let root = json::string(value, "mailboxesRoot")?;
                     if root.trim().is_empty() {
                         return Err(WireError::field("mailboxesRoot", "is empty; leave it out for the default"));
                     }
-                    config.mailboxes_root = root.into_owned();
+                    config.mailboxes_root = root;
                 }
                 // Other settings of the channel are ignored.
                 _ => {}
@@ -111,17 +114,15 @@ fn snake(key: &str) -> Cow<'_, str> {
     Cow::Owned(snake)
 }
 
-fn texts(value: Json<'_>, field: &'static str) -> Result<Vec<String>, WireError> {
-    value.list(field)?.into_iter().map(|item| Ok(item.text(field)?.into_owned())).collect()
+fn texts(value: Value, field: &'static str) -> Result<Vec<String>, WireError> {
+    json::array(value, field)?.into_iter().map(|item| json::string(item, field)).collect()
 }
 
-fn seconds(value: Json<'_>) -> Result<Duration, WireError> {
-    match &value {
-        Json::Number(number) => match number.as_f64() {
-            Some(seconds) if POLL_SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-            _ => Err(WireError::field("pollInterval", "should be 0.001 to 86400 seconds")),
-        },
-        other => Err(other.wrong("pollInterval", "a number of seconds")),
+fn seconds(value: &Value) -> Result<Duration, WireError> {
+    match value.as_f64() {
+        Some(seconds) if POLL_SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Some(_) => Err(WireError::field("pollInterval", "should be 0.001 to 86400 seconds")),
+        None => Err(wrong_type(value, "pollInterval", "a number of seconds")),
     }
 }
 
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::wire::testing::{arbitrary_bytes, mutated, retyped};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const SEED: &str = r#"{
   "channels": {
@@ -180,6 +181,8 @@ mod tests {
             "poll_interval": 0.5, "mailboxes_root": "/m", "description": null}));
         assert_eq!(camel, snake);
         assert_eq!(camel.unwrap().poll_interval, Duration::from_millis(500));
+        let both = section(json!({"agent_id": "snake", "agentId": "camel"})).unwrap();
+        assert_eq!(both.agent.unwrap().as_str(), "camel");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
 
-use super::stamp::{Strict, parse_digits};
+use super::stamp::parse_digits;
 use crate::name::AgentName;
 
 /// The ending of a nanobot message file.
@@ -70,17 +70,8 @@ pub fn chipset(at: Timestamp, from: &AgentName, attempt: u32) -> String {
     };
     let later = jiff::SignedDuration::from_nanos(i64::from(attempt.saturating_sub(2)));
     let at = at.checked_add(later).unwrap_or(at);
-    let mut stamp = Strict(at).to_string().replace(':', "-");
-    stamp.pop();
-    if !stamp.contains('.') {
-        stamp.push('.');
-    }
-    let fraction = stamp.find('.').unwrap_or(stamp.len()) + 1;
-    stamp.truncate(fraction + digits);
-    while stamp.len() < fraction + digits {
-        stamp.push('0');
-    }
-    format!("{stamp}Z-{from}{CHIPSET_ENDING}")
+    let stamp = format!("{at:.digits$}").replace(':', "-");
+    format!("{stamp}-{from}{CHIPSET_ENDING}")
 }
 
 /// Reads `{ISO stamp with dashes for colons}-{from}.json`, with or without a fraction of a second; `Z`, an offset or

@@ -1,12 +1,13 @@
 //! What live peers send each other: an `InboxMessage`, bare or inside the event envelope of a broker.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
-use super::json::{Json, Pick, known_fields};
-use super::stamp::{Stamp, Strict, instant};
-use super::{WireError, compact};
+use super::stamp::{Stamp, instant, strict};
+use super::{WireError, compact, json};
+use crate::Object;
 use crate::error::OfficeError;
 use crate::id::GoalId;
 
@@ -39,10 +40,6 @@ pub struct InboxMessage {
     pub correlation_id: Option<Uuid>,
 }
 
-fn strict<S: Serializer>(at: &Timestamp, ser: S) -> Result<S::Ok, S::Error> {
-    Strict(*at).serialize(ser)
-}
-
 fn lenient<'de, D: Deserializer<'de>>(de: D) -> Result<Timestamp, D::Error> {
     Stamp::deserialize(de).map(|stamp| stamp.at())
 }
@@ -50,13 +47,23 @@ fn lenient<'de, D: Deserializer<'de>>(de: D) -> Result<Timestamp, D::Error> {
 impl InboxMessage {
     /// Reads a payload, bare or in an envelope.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        match PayloadFields::from_bytes(bytes)? {
-            // A payload with a body of its own is a bare message with an unknown field.
-            PayloadFields { payload: Some(Json::Map(inner)), body: None, .. } => {
-                PayloadFields::from_fields(inner).into_message()
-            }
-            bare => bare.into_message(),
+        let mut fields = json::parse(bytes)?;
+        // With a body beside it, `payload` is an unknown field of a bare message.
+        if fields.get("body").is_none_or(Value::is_null)
+            && let Some(Value::Object(payload)) = fields.get_mut("payload")
+        {
+            fields = std::mem::take(payload);
         }
+        Ok(Self {
+            from_agent_id: text(&mut fields, "from_agent_id")?,
+            from_goal_id: GoalId(uuid(required(&mut fields, "from_goal_id")?, "from_goal_id")?),
+            to_agent_id: text(&mut fields, "to_agent_id")?,
+            body: text(&mut fields, "body")?,
+            sent_at: instant(&required(&mut fields, "sent_at")?, "sent_at")?,
+            correlation_id: json::take(&mut fields, "correlation_id")
+                .map(|value| uuid(value, "correlation_id"))
+                .transpose()?,
+        })
     }
 
     /// Writes the bare form.
@@ -87,41 +94,17 @@ pub fn goal_of(subject: &str) -> Option<GoalId> {
     subject.strip_prefix(INBOX_SUBJECT_PREFIX)?.strip_prefix('.')?.parse().ok()
 }
 
-known_fields!(PayloadFields {
-    from_agent_id: "from_agent_id",
-    from_goal_id: "from_goal_id",
-    to_agent_id: "to_agent_id",
-    body: "body",
-    sent_at: "sent_at",
-    correlation_id: "correlation_id",
-    // Of an envelope.
-    payload: "payload",
-});
-
-impl PayloadFields<'_> {
-    fn into_message(self) -> Result<InboxMessage, WireError> {
-        let correlation_id = self.correlation_id.map(|value| id(value, "correlation_id")).transpose()?;
-        Ok(InboxMessage {
-            from_agent_id: text(self.from_agent_id, "from_agent_id")?,
-            from_goal_id: GoalId(id(need(self.from_goal_id, "from_goal_id")?, "from_goal_id")?),
-            to_agent_id: text(self.to_agent_id, "to_agent_id")?,
-            body: text(self.body, "body")?,
-            sent_at: instant(&need(self.sent_at, "sent_at")?, "sent_at")?,
-            correlation_id,
-        })
-    }
+fn required(fields: &mut Object, field: &'static str) -> Result<Value, WireError> {
+    json::take(fields, field).ok_or_else(|| WireError::missing(field))
 }
 
-fn need<'a>(value: Option<Json<'a>>, field: &'static str) -> Result<Json<'a>, WireError> {
-    value.ok_or_else(|| WireError::missing(field))
+fn text(fields: &mut Object, field: &'static str) -> Result<String, WireError> {
+    json::string(required(fields, field)?, field)
 }
 
-fn text(value: Option<Json<'_>>, field: &'static str) -> Result<String, WireError> {
-    Ok(need(value, field)?.text(field)?.into_owned())
-}
-
-fn id(value: Json<'_>, field: &'static str) -> Result<Uuid, WireError> {
-    Uuid::parse_str(&value.text(field)?).map_err(|bad| WireError::field(field, format!("is not a UUID: {bad}")))
+fn uuid(value: Value, field: &'static str) -> Result<Uuid, WireError> {
+    Uuid::parse_str(&json::string(value, field)?)
+        .map_err(|bad| WireError::field(field, format!("is not a UUID: {bad}")))
 }
 
 /// The envelope in which some brokers carry a message.
@@ -154,7 +137,7 @@ mod tests {
     use super::*;
     use crate::wire::testing::{self, arbitrary_bytes, mutated, retyped};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const BARE: &str = r#"{"from_agent_id":"researcher","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"writer","body":"task #1 ready for handoff","sent_at":"2026-04-30T14:00:00Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000002"}"#;
     const IN_ENVELOPE: &str = r#"{"id":"f88e1100-0000-4000-8000-000000000003","timestamp":"2026-04-30T14:00:00.5Z","topic":"agent.inbox.b91c2d3a-0000-4000-8000-000000000001","source":"researcher","session_id":null,"trace":"x","payload":{"from_agent_id":"researcher","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"writer","body":"hi","sent_at":"2026-04-30T14:00:00+00:00","hops":2}}"#;

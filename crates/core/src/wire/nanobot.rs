@@ -5,10 +5,10 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::json::{Json, Pick, known_fields};
-use super::stamp::{Strict, instant};
-use super::{WireError, compact, filename, id_from, parts};
+use super::stamp::{instant, strict};
+use super::{WireError, compact, filename, id_from, json, parts};
 use crate::Object;
 use crate::doc::is_default;
 use crate::id::{CorrelationId, MessageId, SessionId};
@@ -17,90 +17,72 @@ use crate::message::{Callback, Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-known_fields!(NanobotFields {
-    id: "id",
-    from: "from",
-    to: "to",
-    timestamp: "timestamp",
-    kind: "type",
-    ttl: "ttl",
-    trace: "trace",
-    task: "task",
-    content: "content",
-    callback: "callback",
-    reply_to: "reply_to",
-    metadata: "metadata",
-    subject: "subject",
-    session_id: "session_id",
-    priority: "priority",
-    correlation_id: "correlation_id",
-});
-
-impl NanobotFields<'_> {
-    fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
-        let from = parts::name(self.from, "from")?;
-        let kind = parts::any_kind(self.kind);
-        let id = match self.id {
-            Some(Json::Number(number)) => id_from(&number.to_string()),
-            Some(id) => match id.text("id")? {
-                text if text.is_empty() => id_of(file_name),
-                text => id_from(&text),
-            },
-            None => id_of(file_name),
-        };
-        let sent_at = match &self.timestamp {
-            Some(value) => instant(value, "timestamp")?,
-            None => filename::parse_nanobot(file_name).map_or(seen_at, |name| name.at),
-        };
-        let trace = match self.trace {
-            Some(trace) => parts::trace(trace, "trace")?,
-            None => vec![from.clone()],
-        };
-        let reply_to = parts::reply_to(self.reply_to, "reply_to")?;
-        let mut metadata = parts::object(self.metadata, "metadata")?;
-        let task = match self.task {
-            // A text does not tell the task's state: kept for programs, and not a task update.
-            Some(Json::Text(text)) if kind != Kind::Task => {
-                metadata.entry("task").or_insert_with(|| text.into_owned().into());
-                None
-            }
-            task => task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?,
-        };
-        Ok(Message {
-            to: parts::name(self.to, "to")?,
-            sent_at,
-            // Fields of our own: another program may use the same name for something else, so a value that does not parse is no
-            // error but an unknown field.
-            session: self.session_id.and_then(|value| SessionId::parse(value.as_text()?).ok()),
-            subject: self.subject.and_then(|value| value.text("subject").ok()).map(|text| text.into_owned()),
-            priority: self.priority.and_then(|value| value.as_text()?.parse().ok()).unwrap_or_default(),
-            correlation_id: self.correlation_id.and_then(|value| CorrelationId::parse(value.as_text()?).ok()),
-            parts: self.content.map(parts::content).transpose()?.unwrap_or_default(),
-            ttl: self.ttl.map_or(Ok(DEFAULT_TTL - 1), |ttl| parts::ttl(ttl, "ttl"))?,
-            trace,
-            task,
-            callback: self.callback.map(parts::callback).transpose()?,
-            reply_to,
-            metadata,
-            id,
-            from,
-            from_person: false,
-            kind,
-        })
-    }
-}
-
-/// The id that nanobot would have given: `msg_` and the file name without its ending.
-fn id_of(file_name: &str) -> MessageId {
-    id_from(&format!("msg_{}", file_name.strip_suffix(filename::NANOBOT_ENDING).unwrap_or(file_name)))
-}
-
 /// Reads a message file.
 ///
 /// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the file's modification time) is
 /// the time where the name has none either.
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
-    NanobotFields::from_bytes(bytes)?.into_message(file_name, seen_at)
+    let mut fields = json::parse(bytes)?;
+    let mut take = |name| json::take(&mut fields, name);
+    let from = parts::name(take("from"), "from")?;
+    let kind = parts::any_kind(take("type"));
+    let id = match take("id") {
+        Some(Value::Number(number)) => id_from(&number.to_string()),
+        Some(id) => match json::string(id, "id")? {
+            text if text.is_empty() => id_of(file_name),
+            text => id_from(&text),
+        },
+        None => id_of(file_name),
+    };
+    let sent_at = match take("timestamp") {
+        Some(value) => instant(&value, "timestamp")?,
+        None => filename::parse_nanobot(file_name).map_or(seen_at, |name| name.at),
+    };
+    let trace = match take("trace") {
+        Some(trace) => parts::trace(trace, "trace")?,
+        None => vec![from.clone()],
+    };
+    let reply_to = parts::reply_to(take("reply_to"), "reply_to")?;
+    let mut metadata = take("metadata").map_or(Ok(Object::new()), |value| json::object(value, "metadata"))?;
+    let task = match take("task") {
+        // A text does not tell the task's state: kept in the metadata for programs, and not a task update.
+        Some(text @ Value::String(_)) if kind != Kind::Task => {
+            metadata.entry("task").or_insert(text);
+            None
+        }
+        task => task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?,
+    };
+    let to = parts::name(take("to"), "to")?;
+    // Fields of our own: another program may use the same name for something else, so a value that does not parse is no error but
+    // an unknown field.
+    let mut own = |name| match take(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    };
+    Ok(Message {
+        session: own("session_id").and_then(|text| SessionId::parse(&text).ok()),
+        subject: own("subject"),
+        priority: own("priority").and_then(|text| text.parse().ok()).unwrap_or_default(),
+        correlation_id: own("correlation_id").and_then(|text| CorrelationId::parse(&text).ok()),
+        parts: take("content").map(parts::content).transpose()?.unwrap_or_default(),
+        ttl: take("ttl").map_or(Ok(DEFAULT_TTL - 1), |ttl| parts::ttl(&ttl, "ttl"))?,
+        callback: take("callback").map(parts::callback).transpose()?,
+        id,
+        from,
+        from_person: false,
+        to,
+        sent_at,
+        kind,
+        trace,
+        task,
+        reply_to,
+        metadata,
+    })
+}
+
+/// The id that nanobot would have given: `msg_` and the file name without its ending.
+fn id_of(file_name: &str) -> MessageId {
+    id_from(&format!("msg_{}", file_name.strip_suffix(filename::NANOBOT_ENDING).unwrap_or(file_name)))
 }
 
 /// Writes a message as a file of exactly the fields that nanobot's description names, plus ours where they are set.
@@ -115,7 +97,8 @@ struct NanobotFile<'a> {
     id: &'a MessageId,
     from: &'a AgentName,
     to: &'a AgentName,
-    timestamp: Strict,
+    #[serde(serialize_with = "strict")]
+    timestamp: Timestamp,
     #[serde(rename = "type")]
     kind: &'a Kind,
     ttl: u8,
@@ -150,7 +133,7 @@ impl<'a> From<&'a Message> for NanobotFile<'a> {
             id: &message.id,
             from: &message.from,
             to: &message.to,
-            timestamp: Strict(message.sent_at),
+            timestamp: message.sent_at,
             kind: &message.kind,
             ttl: message.ttl,
             trace: &message.trace,
@@ -174,7 +157,7 @@ mod tests {
     use crate::task::TaskState;
     use crate::wire::testing::{arbitrary_bytes, message, mutated, retyped};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     /// The message of the format's description, with its alternatives as they are there.
     const SEED: &str = r#"{

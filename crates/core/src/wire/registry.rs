@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::stamp::Stamp;
-use super::{WireError, pretty};
+use super::{WireError, json, pretty};
 use crate::Object;
 use crate::card::{AllowFrom, Card, Presence, Status};
 use crate::doc::AgentEntry;
@@ -42,7 +42,7 @@ pub struct RegistryEntry {
 impl Registry {
     /// Reads the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        Ok(Self { entries: super::json::Fields::parse(bytes)?.into_object() })
+        Ok(Self { entries: json::parse(bytes)? })
     }
 
     /// Writes the file, indented by two spaces as nanobot does.

@@ -1,7 +1,5 @@
 //! Timestamps as other systems write them: texts in several forms, numbers in several units. The original is kept.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
@@ -10,9 +8,9 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
 
 use super::WireError;
-use super::json::Json;
+use super::json::wrong_type;
 
-/// An instant together with its original form, so that writing it back changes nothing.
+/// An instant with the form in which it was written, so that writing it back changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stamp {
     at: Timestamp,
@@ -21,14 +19,14 @@ pub struct Stamp {
 
 #[derive(Debug, Clone, PartialEq)]
 enum StampForm {
-    /// Ours: the strict form is made when it is written.
+    /// A timestamp of ours, written by [`strict`].
     Strict,
     Text(Box<str>),
     Number(Number),
 }
 
 impl Stamp {
-    /// A timestamp for an instant that the caller passes in; written in the strict form.
+    /// A timestamp of ours for this instant.
     pub fn now(at: Timestamp) -> Self {
         Self { at, original: StampForm::Strict }
     }
@@ -38,37 +36,29 @@ impl Stamp {
         self.at
     }
 
-    /// Reads a text: RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive
-    /// `isoformat()` writes it), or a unix time in digits.
-    pub fn from_text(text: &str) -> Option<Self> {
-        Some(Self { at: parse_text(text)?, original: StampForm::Text(text.into()) })
-    }
-
-    /// Parses a number: unix seconds, milliseconds, microseconds or nanoseconds, by the count of digits.
-    pub fn from_number(number: &Number) -> Option<Self> {
-        Some(Self { at: parse_number(number)?, original: StampForm::Number(number.clone()) })
-    }
-
-    /// Reads either.
+    /// Parses a string or a number.
     pub fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Self::from_text(text),
-            Value::Number(number) => Self::from_number(number),
-            _ => None,
-        }
+        let (at, original) = match value {
+            Value::String(text) => (parse_text(text)?, StampForm::Text(text.as_str().into())),
+            Value::Number(number) => (parse_number(number)?, StampForm::Number(number.clone())),
+            _ => return None,
+        };
+        Some(Self { at, original })
     }
 }
 
 /// The instant of a field.
-pub(crate) fn instant(value: &Json<'_>, field: &'static str) -> Result<Timestamp, WireError> {
+pub(crate) fn instant(value: &Value, field: &'static str) -> Result<Timestamp, WireError> {
     let at = match value {
-        Json::Text(text) => parse_text(text),
-        Json::Number(number) => parse_number(number),
-        other => return Err(other.wrong(field, "a timestamp")),
+        Value::String(text) => parse_text(text),
+        Value::Number(number) => parse_number(number),
+        other => return Err(wrong_type(other, field, "a timestamp")),
     };
     at.ok_or_else(|| WireError::field(field, "should be a timestamp such as 2026-04-26T10:00:00Z or unix seconds"))
 }
 
+/// Parses RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive `isoformat()` writes it),
+/// or a unix time in digits.
 fn parse_text(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if let Ok(at) = text.parse() {
@@ -83,6 +73,7 @@ fn parse_text(text: &str) -> Option<Timestamp> {
     Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok()
 }
 
+/// Parses unix seconds, milliseconds, microseconds or nanoseconds, by the count of digits.
 fn parse_number(number: &Number) -> Option<Timestamp> {
     match number.as_i64() {
         Some(whole) => in_unit_of(whole, whole.unsigned_abs().checked_ilog10().map_or(1, |digits| digits + 1)),
@@ -90,7 +81,7 @@ fn parse_number(number: &Number) -> Option<Timestamp> {
     }
 }
 
-/// Digits of a field or a file name, with leading zeros: our own file names have them before 2001.
+/// Parses the digits of a field or a file name. Leading zeros count: our own file names have them before 2001.
 pub(crate) fn parse_digits(digits: &str) -> Option<Timestamp> {
     in_unit_of(digits.parse().ok()?, u32::try_from(digits.len()).ok()?)
 }
@@ -119,16 +110,10 @@ fn parse_float(value: f64) -> Option<Timestamp> {
     Timestamp::from_nanosecond(whole + fraction).ok()
 }
 
-impl From<Timestamp> for Stamp {
-    fn from(at: Timestamp) -> Self {
-        Self::now(at)
-    }
-}
-
 impl Serialize for Stamp {
     fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
         match &self.original {
-            StampForm::Strict => Strict(self.at).serialize(ser),
+            StampForm::Strict => strict(&self.at, ser),
             StampForm::Text(text) => ser.serialize_str(text),
             StampForm::Number(number) => number.serialize(ser),
         }
@@ -142,70 +127,16 @@ impl<'de> Deserialize<'de> for Stamp {
     }
 }
 
-/// An instant in the one form we write: RFC 3339 in UTC with `Z`, and 0, 3, 6 or 9 digits of a second, so that readers
-/// that know only milliseconds or microseconds understand it whenever that is enough.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Strict(pub Timestamp);
-
-impl Strict {
-    /// Writes into a buffer and returns what was written; `None` outside the years 0 to 9999.
-    pub(super) fn write<'b>(&self, buffer: &'b mut [u8; 30]) -> Option<&'b str> {
-        let civil = Offset::UTC.to_datetime(self.0);
-        let year = u32::try_from(civil.year()).ok()?;
-        let small = |part: i8| u32::from(part.unsigned_abs());
-        digits(&mut buffer[0..4], year);
-        buffer[4] = b'-';
-        digits(&mut buffer[5..7], small(civil.month()));
-        buffer[7] = b'-';
-        digits(&mut buffer[8..10], small(civil.day()));
-        buffer[10] = b'T';
-        digits(&mut buffer[11..13], small(civil.hour()));
-        buffer[13] = b':';
-        digits(&mut buffer[14..16], small(civil.minute()));
-        buffer[16] = b':';
-        digits(&mut buffer[17..19], small(civil.second()));
-        let nanos = civil.subsec_nanosecond().unsigned_abs();
-        let width = match nanos {
-            0 => 0,
-            n if n % 1_000_000 == 0 => 3,
-            n if n % 1_000 == 0 => 6,
-            _ => 9,
-        };
-        let mut end = 19;
-        if width > 0 {
-            buffer[19] = b'.';
-            digits(&mut buffer[20..29], nanos);
-            end = 20 + width;
-        }
-        buffer[end] = b'Z';
-        std::str::from_utf8(&buffer[..=end]).ok()
-    }
-}
-
-/// Decimal digits, right-aligned, zeros before them.
-fn digits(into: &mut [u8], mut value: u32) {
-    for place in into.iter_mut().rev() {
-        *place = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
-}
-
-impl fmt::Display for Strict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.write(&mut [0; 30]) {
-            Some(text) => f.pad(text),
-            None => fmt::Display::fmt(&self.0, f),
-        }
-    }
-}
-
-impl Serialize for Strict {
-    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
-        match self.write(&mut [0; 30]) {
-            Some(text) => ser.serialize_str(text),
-            None => ser.collect_str(&self.0),
-        }
-    }
+/// Serializes an instant in the one form that we write: RFC 3339 in UTC with `Z`, and 0, 3, 6 or 9 digits of a second, so that
+/// readers that know only milliseconds or microseconds understand it whenever that is enough.
+pub(crate) fn strict<S: Serializer>(at: &Timestamp, ser: S) -> Result<S::Ok, S::Error> {
+    let digits = match at.subsec_nanosecond() {
+        0 => 0,
+        nanos if nanos % 1_000_000 == 0 => 3,
+        nanos if nanos % 1_000 == 0 => 6,
+        _ => 9,
+    };
+    ser.collect_str(&format_args!("{at:.digits$}"))
 }
 
 #[cfg(test)]
@@ -280,7 +211,6 @@ mod tests {
             "0001-01-01T00:00:00Z",
         ] {
             assert_eq!(serde_json::to_value(Stamp::now(ts(text))).unwrap(), json!(text));
-            assert_eq!(Strict(ts(text)).to_string(), text);
         }
     }
 
@@ -288,13 +218,13 @@ mod tests {
         #[test]
         fn the_strict_form_loses_nothing(seconds in -377_000_000_000_i64..253_000_000_000, nanos in 0..1_000_000_000_i32) {
             let at = Timestamp::new(seconds, nanos).unwrap();
-            prop_assert_eq!(Stamp::from_text(&Strict(at).to_string()).unwrap().at(), at);
+            prop_assert_eq!(Stamp::from_value(&json!(Stamp::now(at))).unwrap().at(), at);
         }
 
         #[test]
         fn no_text_or_number_makes_it_panic(text in ".{0,40}", number in any::<f64>(), whole in any::<i64>()) {
-            let _ = Stamp::from_text(&text);
-            let _ = Stamp::from_text(&number.to_string());
+            let _ = Stamp::from_value(&json!(text));
+            let _ = Stamp::from_value(&json!(number.to_string()));
             let _ = Stamp::from_value(&json!(whole));
             let _ = Stamp::from_value(&json!(number));
         }

@@ -1,45 +1,38 @@
 //! One line of a transcript file: `{"role","content","sender","message_id","ts"}`.
 
 use serde::Serialize;
-use serde_json::Number;
+use serde_json::{Number, Value};
 
-use super::json::{Json, Pick, known_fields};
 use super::stamp::instant;
-use super::{WireError, compact};
+use super::{WireError, json};
 use crate::transcript::Line;
-
-known_fields!(LineFields { role: "role", content: "content", sender: "sender", message_id: "message_id", ts: "ts" });
-
-impl LineFields<'_> {
-    fn into_line(self) -> Result<Line, WireError> {
-        let text = |value: Option<Json<'_>>, field, otherwise: &str| match value {
-            Some(value) => value.text(field).map(|text| text.into_owned()),
-            None => Ok(otherwise.to_owned()),
-        };
-        Ok(Line {
-            // Lines without a role exist; all seen so far were of people.
-            role: text(self.role, "role", "user")?,
-            content: self.content.ok_or_else(|| WireError::missing("content"))?.text("content")?.into_owned(),
-            sender: text(self.sender, "sender", "")?,
-            // The sender in a file is the writer's own claim.
-            author: None,
-            message_id: match self.message_id {
-                Some(Json::Number(number)) => Some(number.to_string()),
-                Some(value) => Some(value.text("message_id")?.into_owned()),
-                None => None,
-            },
-            ts: match self.ts {
-                Some(Json::Number(number)) => number.as_f64(),
-                Some(value) => Some(instant(&value, "ts")?.as_microsecond() as f64 / 1e3),
-                None => None,
-            },
-        })
-    }
-}
 
 /// Reads a line, with or without the newline at its end.
 pub fn parse(bytes: &[u8]) -> Result<Line, WireError> {
-    LineFields::from_bytes(bytes)?.into_line()
+    let mut fields = json::parse(bytes)?;
+    let mut take = |name| json::take(&mut fields, name);
+    let text = |value, field, default: &str| match value {
+        Some(value) => json::string(value, field),
+        None => Ok(default.to_owned()),
+    };
+    Ok(Line {
+        // Lines without a role exist; all seen so far were of people.
+        role: text(take("role"), "role", "user")?,
+        content: json::string(take("content").ok_or_else(|| WireError::missing("content"))?, "content")?,
+        sender: text(take("sender"), "sender", "")?,
+        // The sender in a file is the writer's own claim.
+        author: None,
+        message_id: match take("message_id") {
+            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(value) => Some(json::string(value, "message_id")?),
+            None => None,
+        },
+        ts: match take("ts") {
+            Some(Value::Number(number)) => number.as_f64(),
+            Some(value) => Some(instant(&value, "ts")?.as_microsecond() as f64 / 1e3),
+            None => None,
+        },
+    })
 }
 
 /// Writes a line with its newline; there is none inside it.
@@ -51,8 +44,19 @@ pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
         message_id: line.message_id.as_deref(),
         ts: line.ts.and_then(whole_millis),
     };
-    ended(compact(&written, 160 + line.content.len() + line.content.len() / 8)?)
+    let mut text = serde_json::to_string(&written).map_err(|error| WireError::NotJson(error.to_string()))?;
+    for (line_end, escape) in ESCAPED {
+        if text.contains(line_end) {
+            text = text.replace(line_end, escape);
+        }
+    }
+    text.push('\n');
+    Ok(text.into())
 }
+
+/// Characters beyond ASCII that end a line for readers in other languages, such as Python's `splitlines`. In JSON they can only be
+/// in strings.
+const ESCAPED: [(char, &str); 3] = [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
 #[derive(Serialize)]
 struct FileLine<'a> {
@@ -71,40 +75,12 @@ pub(crate) fn whole_millis(ts: f64) -> Option<Number> {
     if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
 }
 
-/// Ends a line, and escapes what would end it for readers in other languages (Python's `splitlines` treats three characters
-/// beyond ASCII as line ends; in JSON they can only be in strings).
-fn ended(mut bytes: Vec<u8>) -> Result<Vec<u8>, WireError> {
-    const ENDS: [(&[u8], &[u8]); 3] =
-        [(b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")];
-    let ends = |bytes: &[u8]| ENDS.iter().find(|(bare, _)| bytes.starts_with(bare));
-    // Both lead bytes are rare in most texts, so this check is all the cost.
-    if bytes.iter().enumerate().any(|(at, byte)| matches!(byte, 0xc2 | 0xe2) && ends(&bytes[at..]).is_some()) {
-        let mut escaped = Vec::with_capacity(bytes.len() + 64);
-        let mut rest = bytes.as_slice();
-        while let Some(first) = rest.first() {
-            match ends(rest) {
-                Some((bare, escape)) => {
-                    escaped.extend_from_slice(escape);
-                    rest = &rest[bare.len()..];
-                }
-                None => {
-                    escaped.push(*first);
-                    rest = &rest[1..];
-                }
-            }
-        }
-        bytes = escaped;
-    }
-    bytes.push(b'\n');
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::testing::{arbitrary_bytes, mutated, retyped};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const SEED: &str =
         r#"{"role":"user","content":"继续","sender":"ou_123","message_id":"om_dc13","ts":1772706600123}"#;
