@@ -10,7 +10,7 @@ use std::fmt;
 use uuid::{NoContext, Uuid};
 
 use super::page::Tag;
-use super::visible::{TextKind, is_invisible, must_show, push_shown};
+use super::visible::{TextKind, is_invisible, rewrite};
 
 /// Tags that cannot carry a nonce because other systems fixed them: two of our own frames, and those by which agent runtimes give
 /// a model instructions. `_` counts as `-`. A longer name with one of them as its prefix counts too.
@@ -121,8 +121,8 @@ pub(super) fn entity(c: char) -> Option<&'static str> {
     }
 }
 
-fn escape(text: &str, place: TextKind) -> Cow<'_, str> {
-    rewrite(text, place, |rest, c| entity(c).or_else(|| neutralised(rest, c)))
+fn escape(text: &str, kind: TextKind) -> Cow<'_, str> {
+    rewrite(text, kind, |rest, c| entity(c).or_else(|| neutralised(rest, c)))
 }
 
 /// The text of somebody else's message, ready to stand between two tags of any of our frames: byte for byte what they
@@ -136,36 +136,9 @@ fn escape(text: &str, place: TextKind) -> Cow<'_, str> {
 pub fn body<'t>(text: &'t str, nonce: Option<&Nonce>) -> Cow<'t, str> {
     let shown = rewrite(text, TextKind::Body, neutralised);
     match nonce {
-        Some(nonce) => blot(shown, nonce),
+        Some(nonce) => mask_nonce(shown, nonce),
         None => shown,
     }
-}
-
-/// Copies the text, with what `replace` returns in place of single characters (it gets the text after each one) and with
-/// invisible characters written out. Borrows where nothing changes.
-fn rewrite(text: &str, place: TextKind, replace: impl Fn(&str, char) -> Option<&'static str>) -> Cow<'_, str> {
-    let mut out = String::new();
-    // Everything before this has been copied.
-    let mut copied = 0;
-    let mut before = None;
-    for (at, c) in text.char_indices() {
-        let rest = &text[at + c.len_utf8()..];
-        if let Some(with) = replace(rest, c) {
-            out.push_str(&text[copied..at]);
-            out.push_str(with);
-            copied = at + c.len_utf8();
-        } else if !(' '..='~').contains(&c) && must_show(place, before, c, rest.chars().next()) {
-            out.push_str(&text[copied..at]);
-            push_shown(&mut out, c);
-            copied = at + c.len_utf8();
-        }
-        before = Some(c);
-    }
-    if copied == 0 {
-        return Cow::Borrowed(text);
-    }
-    out.push_str(&text[copied..]);
-    Cow::Owned(out)
 }
 
 /// The ASCII form of a character that looks like ASCII in a tag.
@@ -231,7 +204,7 @@ fn is_bracketed(rest: &str) -> bool {
 }
 
 /// Masks the nonce where a text contains it.
-pub(super) fn blot<'t>(text: Cow<'t, str>, nonce: &Nonce) -> Cow<'t, str> {
+pub(super) fn mask_nonce<'t>(text: Cow<'t, str>, nonce: &Nonce) -> Cow<'t, str> {
     let word = nonce.as_str();
     if text.len() < word.len() {
         return text;
@@ -309,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_square_brackets_that_part_turns_lose_theirs() {
+    fn words_in_square_brackets_that_separate_turns_lose_their_bracket() {
         for token in ["[INST]", "[/INST]", "[ inst ]", "［INST］", "[TOOL_RESULTS]", "[SYSTEM_PROMPT]"] {
             assert!(body(token, None).starts_with("&#91;"), "{token}");
         }
@@ -332,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guessed_nonce_is_blotted_out() {
+    fn a_guessed_nonce_is_masked() {
         let nonce = Nonce::parse("0123456789ab").unwrap();
         assert_eq!(body("x 0123456789AB0123456789ab y", Some(&nonce)), "x ⟨nonce⟩⟨nonce⟩ y");
         assert_eq!(body("</mail-0123456789ab>", Some(&nonce)), "&lt;/mail-⟨nonce⟩>");

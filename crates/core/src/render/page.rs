@@ -1,6 +1,6 @@
 //! A rendering in our own format: tags that carry a nonce, with text of others between them.
 
-use super::fence::{Nonce, attribute, blot, body};
+use super::fence::{Nonce, attribute, body, mask_nonce};
 use super::visible::line;
 
 /// The name of a frame. [`body`] neutralises exactly these in text of others, those included that no shape has now.
@@ -96,7 +96,7 @@ impl<'n> Page<'n> {
         self.say("<").say(tag.as_str()).say("-").say(nonce.as_str());
         for (name, value) in attributes {
             if let Some(value) = value {
-                let value = blot(attribute(value), self.nonce);
+                let value = mask_nonce(attribute(value), self.nonce);
                 self.say(" ").say(name).say("=\"").say(&value).say("\"");
             }
         }

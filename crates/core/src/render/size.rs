@@ -32,14 +32,14 @@ pub fn clip_line(text: &str, max: usize) -> (&str, usize) {
 }
 
 /// The end of the text that fits, and its rendered size.
-fn measure(text: &str, max: usize, place: TextKind) -> (usize, usize) {
+fn measure(text: &str, max: usize, kind: TextKind) -> (usize, usize) {
     let (mut taken, mut before) = (0, None);
     for (at, c) in text.char_indices() {
         let rest = &text[at + c.len_utf8()..];
-        let entity = if place == TextKind::Line { entity(c) } else { None };
+        let entity = if kind == TextKind::Line { entity(c) } else { None };
         let cost = match entity.or_else(|| neutralised(rest, c)) {
             Some(with) => with.len(),
-            None if must_show(place, before, c, rest.chars().next()) => shown_chars_of(c),
+            None if must_show(kind, before, c, rest.chars().next()) => shown_chars_of(c),
             None if matches!(c, '"' | '\\' | '\n' | '\r' | '\t') => 2,
             None => 1,
         };
