@@ -70,9 +70,7 @@ impl Code {
             Code::Internal => "internal",
         }
     }
-}
 
-impl Code {
     /// Whether a repeat may succeed a while later, although nobody changes anything.
     pub fn is_passing(self) -> bool {
         matches!(self, Code::Unavailable | Code::TooManyRequests)

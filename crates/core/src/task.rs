@@ -116,9 +116,7 @@ impl TaskState {
             _ => Vec::new(),
         }
     }
-}
 
-impl TaskState {
     /// Whether the path to `next` accepts the task, which the office decides first ([`decide`]).
     pub fn takes_on(self, next: TaskState) -> bool {
         self.path_to(next).contains(&TaskState::Accepted)

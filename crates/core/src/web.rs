@@ -62,12 +62,15 @@ impl WebOrigin {
         let (scheme, authority) = text.trim().trim_end_matches('/').split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let (host, port) = split_authority(authority)?;
-        let usual = match scheme.as_str() {
-            "http" => Some(80),
-            "https" => Some(443),
-            _ => None,
-        };
-        Some(Self { host, port: port.or(usual), scheme })
+        Some(Self { host, port: port.or(default_port(&scheme)), scheme })
+    }
+}
+
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
     }
 }
 
@@ -139,14 +142,9 @@ impl WebRules {
 
 /// Whether a page was served by the host that it calls. The scheme is ignored: a proxy may have terminated TLS.
 fn is_own(origin: &WebOrigin, asked: Option<&(String, Option<u16>)>) -> bool {
-    let Some((host, port)) = asked else { return false };
-    let usual = match origin.scheme.as_str() {
-        "http" => 80,
-        "https" => 443,
-        _ => return false,
-    };
+    let (Some((host, port)), Some(default_port)) = (asked, default_port(&origin.scheme)) else { return false };
     let same_host = origin.host == *host || (is_loopback(&origin.host) && is_loopback(host));
-    same_host && origin.port == Some(port.unwrap_or(usual))
+    same_host && origin.port == Some(port.unwrap_or(default_port))
 }
 
 #[cfg(test)]
