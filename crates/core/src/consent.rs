@@ -3,8 +3,8 @@
 //! 1. Members of one household may write to each other.
 //! 2. Other agents of a server may after a request that was approved. In a directory, being registered there is enough.
 //! 3. A block by either ends both.
-//! 4. The recipient's `allow_from` holds in every case. A task from a sender whom it leaves out is rejected, not refused
-//!    ([`task::decide`](crate::task::decide)).
+//! 4. The recipient's `allow_from` holds in every case. A task from a sender whom it leaves out is rejected, not
+//!    refused ([`task::decide`](crate::task::decide)).
 
 use crate::error::{Code, OfficeError};
 use crate::name::AgentName;
@@ -29,12 +29,12 @@ impl Consent {
         !self.blocked && (self.same_household || self.connected)
     }
 
-    /// Whether a message between the two is marked as the person's: its sender is one, and of the recipient's own household.
+    /// Whether a message is marked as sent by the person of the recipient's household.
     pub fn marks_person(self, sender_is_person: bool) -> bool {
         sender_is_person && self.same_household
     }
 
-    /// Refuses what needs consent and has none.
+    /// Returns an error unless consent is given.
     ///
     /// # Errors
     /// `not_connected`; the same for a block, so that a blocked agent does not learn of it.
@@ -43,23 +43,24 @@ impl Consent {
     }
 }
 
-/// Whether `from` may send `to` a message that is no task. `heard` says whether the recipient's `allow_from` contains the sender.
+/// Checks whether `from` may send `to` a message that is not a task. `allowed` says whether the recipient's
+/// `allow_from` contains the sender.
 ///
 /// # Errors
 /// `not_connected` without consent, `not_allowed` where `allow_from` does not contain the sender.
-pub fn may_write(consent: Consent, from: &AgentName, to: &AgentName, heard: bool) -> Result<(), OfficeError> {
+pub fn may_write(consent: Consent, from: &AgentName, to: &AgentName, allowed: bool) -> Result<(), OfficeError> {
     consent.check(to)?;
-    if heard { Ok(()) } else { Err(not_heard(from, to)) }
+    if allowed { Ok(()) } else { Err(not_allowed(from, to)) }
 }
 
-/// The two have no active connection and no household in common.
+/// The error for two agents with neither an active connection nor a household in common.
 pub fn not_connected(to: &AgentName) -> OfficeError {
     let detail = format!("no active connection with {}; ask for one, and send when it is approved", to.quoted());
     OfficeError::new(Code::NotConnected, detail)
 }
 
 /// The error for a sender that the recipient does not accept: by its `allow_from`, or because it blocked a request.
-pub fn not_heard(from: &AgentName, to: &AgentName) -> OfficeError {
+pub fn not_allowed(from: &AgentName, to: &AgentName) -> OfficeError {
     let (from, to) = (from.quoted(), to.quoted());
     let detail = format!("{to} does not take mail from {from}; only {to} can change that, by its allow_from");
     OfficeError::new(Code::NotAllowed, detail)

@@ -1,7 +1,7 @@
-//! Decides a send, from facts that the office looked up.
+//! Decides a send from facts that the office looked up.
 //!
-//! Every office looks the facts up in its own way, calls [`decide`], and writes the result. A refused send changes nothing. A
-//! repeat under an idempotency key is recognised before.
+//! Every office looks the facts up in its own way, calls [`decide`], and writes the result. A refused send changes
+//! nothing. Repeats under an idempotency key are recognised before.
 
 use jiff::Timestamp;
 
@@ -14,12 +14,12 @@ use crate::message::{Kind, Message};
 use crate::name::AgentName;
 use crate::quota::{Quotas, Usage};
 use crate::route::{self, Hop};
-use crate::task::{Asked, Decision, RejectReason, TaskState, decide_heard};
+use crate::task::{self, Asked, Decision, RejectReason, TaskState};
 
 /// What an office knows about a send. `S` is the office's type for a session.
 #[derive(Debug, Clone)]
 pub struct Facts<'a, S> {
-    /// The sender, by the office's word.
+    /// The authenticated sender.
     pub from: &'a AgentName,
     /// The recipient's name as it is registered.
     pub to: &'a AgentName,
@@ -29,19 +29,19 @@ pub struct Facts<'a, S> {
     pub deadline: Option<Timestamp>,
     /// Whether a program sends it by itself.
     pub automatic: bool,
-    /// What decides whether the recipient gets it.
+    /// Facts about the recipient.
     pub recipient: Recipient<'a>,
     /// The message that the draft answers or passes on.
     pub parent: Parent<'a>,
-    /// ttl and trace, where another office has decided them.
+    /// ttl and trace, if another office has decided them.
     pub settled: Option<Hop>,
     /// The session that the draft names.
     pub session: Named<S>,
-    /// The session of the message that it answers, if its recipient is in that one too.
+    /// The session of the message that it answers, if the recipient is in it too.
     pub answered: Option<S>,
     /// Whether it has a subject by which a session can be found or created.
     pub has_subject: bool,
-    /// What the sender and the office store; `None` where the office has no quotas.
+    /// Stored amounts and quotas; `None` if the office has no quotas.
     pub storage: Option<Storage>,
     /// When it was sent.
     pub now: Timestamp,
@@ -52,36 +52,36 @@ pub struct Facts<'a, S> {
 pub enum Recipient<'a> {
     /// An agent.
     Agent {
-        /// Whether the two may write to each other.
+        /// The consent between the two.
         consent: Consent,
         /// Its card.
         card: &'a Card,
         /// Whether its `allow_from` contains the sender.
-        heard: bool,
-        /// How many tasks it works on; needed for a task only.
+        allowed: bool,
+        /// The number of its current tasks; used for a task only.
         current_tasks: usize,
     },
     /// A group that the sender has joined.
     Group {
-        /// The members who get it.
+        /// The number of members who get it.
         copies: usize,
         /// Bytes of one copy as JSON.
         size: usize,
     },
 }
 
-/// The message that a draft names.
+/// The message that a draft answers or passes on.
 #[derive(Debug, Clone, Copy)]
 pub enum Parent<'a> {
     /// None.
     None,
-    /// One that, as far as the office knows, was neither sent to nor by the sender.
+    /// One that the sender neither sent nor received, as far as the office knows.
     Unknown(&'a MessageId),
     /// The draft answers it.
     Answers {
         /// The message.
         message: &'a Message,
-        /// Whether it was sent to the group that the draft goes to: an answer to all is a reply, not a relay.
+        /// Whether it was sent to the group that the draft goes to: an answer to the group is a reply, not a relay.
         in_group: bool,
     },
     /// The draft passes it on.
@@ -101,7 +101,7 @@ pub enum Named<S> {
     Shared(S),
 }
 
-/// What is stored, and the limits.
+/// Stored amounts and their limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Storage {
     /// The limits.
@@ -120,34 +120,35 @@ pub struct Accepted<S> {
     /// Its ttl and trace.
     pub hop: Hop,
     /// Its session.
-    pub place: Place<S>,
-    /// For a task: its first state, and why the office rejects it. A rejected task is delivered to nobody; an update to its
-    /// sender says so.
+    pub session: SessionChoice<S>,
+    /// For a task: its first state, and the reason if the office rejects it. A rejected task is not delivered; its
+    /// sender gets an update.
     pub task: Option<(TaskState, Option<RejectReason>)>,
 }
 
-/// The session of a message.
+/// The session that a message belongs to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place<S> {
-    /// This session.
-    Session(S),
-    /// The session of its subject, created if missing.
-    Subject,
+pub enum SessionChoice<S> {
+    /// This one.
+    Existing(S),
+    /// The one of its subject, created if missing.
+    OfSubject,
 }
 
 /// Decides a send.
 ///
 /// # Errors
-/// The first of these that holds: `invalid` for mail to oneself in a household, `not_connected` or `not_allowed` by [`may_write`], `invalid` for a task to a group,
-/// `too_large` for too many copies, `over_quota`, `not_found` for the message that it names, `loop_refused`, `not_found` or
-/// `forbidden` for the session that it names, `invalid` without session and subject.
+/// The first of these that holds: `invalid` for mail to oneself in a household, `not_connected` or `not_allowed` by
+/// [`may_write`], `invalid` for a task to a group, `too_large` for too many copies, `over_quota`, `not_found` for the
+/// message that it names, `loop_refused`, `not_found` or `forbidden` for the session that it names, `invalid` without
+/// session and subject.
 pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
     let Facts { from, to, kind, recipient, .. } = facts;
     match recipient {
         // An agent is in its own household, but a session has two sides. In a directory it may leave itself a note.
         Recipient::Agent { consent, .. } if from == to && consent.same_household => return Err(to_oneself()),
         // A task from a sender outside `allow_from` is rejected as a task, not refused.
-        Recipient::Agent { consent, heard, .. } => may_write(consent, from, to, heard || *kind == Kind::Task)?,
+        Recipient::Agent { consent, allowed, .. } => may_write(consent, from, to, allowed || *kind == Kind::Task)?,
         Recipient::Group { .. } if *kind == Kind::Task => {
             return Err(OfficeError::invalid("a task is done by one agent; send it to a member, not to the group"));
         }
@@ -157,24 +158,24 @@ pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
         quotas.check(sender, office, more)?;
     }
     let hop = hop(&facts)?;
-    let place = match (facts.session, facts.answered) {
-        (Named::Shared(session), _) | (Named::None, Some(session)) => Place::Session(session),
+    let session = match (facts.session, facts.answered) {
+        (Named::Shared(session), _) | (Named::None, Some(session)) => SessionChoice::Existing(session),
         (Named::Missing, _) => return Err(no_session()),
         (Named::Other, _) => return Err(not_in_session(to)),
-        (Named::None, None) if facts.has_subject => Place::Subject,
+        (Named::None, None) if facts.has_subject => SessionChoice::OfSubject,
         (Named::None, None) => return Err(no_subject()),
     };
     let task = match recipient {
-        Recipient::Agent { card, heard, current_tasks, .. } if *kind == Kind::Task => {
-            let asked = Asked { sender: from, assignee: to, card, current_tasks, deadline: facts.deadline };
-            Some(match decide_heard(asked, heard, facts.now) {
+        Recipient::Agent { card, allowed, current_tasks, .. } if *kind == Kind::Task => {
+            let asked = Asked { sender: from, assignee: to, allowed, card, current_tasks, deadline: facts.deadline };
+            Some(match task::decide(asked, facts.now) {
                 Decision::Accept => (TaskState::Pending, None),
                 Decision::Reject(reason) => (TaskState::Rejected, Some(reason)),
             })
         }
         _ => None,
     };
-    Ok(Accepted { hop, place, task })
+    Ok(Accepted { hop, session, task })
 }
 
 fn hop<S>(facts: &Facts<'_, S>) -> Result<Hop, OfficeError> {
@@ -201,7 +202,7 @@ pub fn no_message(id: &MessageId) -> OfficeError {
     OfficeError::not_found(format!("no message {id} came to you or was sent by you"))
 }
 
-/// No such session.
+/// The error for a session that does not exist.
 pub fn no_session() -> OfficeError {
     OfficeError::not_found("no such session; `inbox` lists yours")
 }
@@ -224,7 +225,6 @@ pub fn key_reused() -> OfficeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::card::AllowFrom;
 
     struct Two {
         ann: AgentName,
@@ -246,7 +246,7 @@ mod tests {
             recipient: Recipient::Agent {
                 consent: Consent { connected: true, ..Consent::default() },
                 card: &two.card,
-                heard: true,
+                allowed: true,
                 current_tasks: 0,
             },
             parent: Parent::None,
@@ -260,20 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_message_starts_afresh_in_the_session_of_its_subject() {
+    fn a_plain_message_gets_fresh_hops_and_the_session_of_its_subject() {
         let two = two();
         let accepted = decide(facts(&two, &Kind::Message)).unwrap();
-        assert_eq!(accepted, Accepted { hop: route::fresh(&two.ann), place: Place::Subject, task: None });
+        assert_eq!(accepted, Accepted { hop: route::fresh(&two.ann), session: SessionChoice::OfSubject, task: None });
     }
 
     #[test]
-    fn mail_to_oneself_is_for_directories() {
+    fn mail_to_oneself_is_allowed_only_in_directories() {
         let two = two();
         let to_ann = |consent| {
-            let Recipient::Agent { card, heard, current_tasks, .. } = facts(&two, &Kind::Message).recipient else {
-                panic!()
-            };
-            let recipient = Recipient::Agent { consent, card, heard, current_tasks };
+            let recipient = Recipient::Agent { consent, card: &two.card, allowed: true, current_tasks: 0 };
             decide(Facts { to: &two.ann, recipient, ..facts(&two, &Kind::Message) }).map_err(|error| error.code())
         };
         assert!(to_ann(Consent::DIRECTORY).is_ok());
@@ -283,15 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_heard_is_refused_and_its_task_rejected() {
-        let mut two = two();
-        two.card.allow_from = AllowFrom(vec![]);
-        let unheard = |kind| {
-            let Recipient::Agent { consent, card, current_tasks, .. } = facts(&two, kind).recipient else { panic!() };
-            Facts { recipient: Recipient::Agent { consent, card, heard: false, current_tasks }, ..facts(&two, kind) }
+    fn a_sender_outside_allow_from_is_refused_and_its_task_rejected() {
+        let two = two();
+        let not_allowed = |kind| {
+            let consent = Consent { connected: true, ..Consent::default() };
+            let recipient = Recipient::Agent { consent, card: &two.card, allowed: false, current_tasks: 0 };
+            Facts { recipient, ..facts(&two, kind) }
         };
-        assert_eq!(decide(unheard(&Kind::Message)).unwrap_err().code(), Code::NotAllowed);
-        let (state, reason) = decide(unheard(&Kind::Task)).unwrap().task.unwrap();
+        assert_eq!(decide(not_allowed(&Kind::Message)).unwrap_err().code(), Code::NotAllowed);
+        let (state, reason) = decide(not_allowed(&Kind::Task)).unwrap().task.unwrap();
         assert_eq!(state, TaskState::Rejected);
         assert!(matches!(reason, Some(RejectReason::Unauthorized { .. })));
     }
@@ -299,20 +296,20 @@ mod tests {
     #[test]
     fn a_session_is_the_named_one_or_that_of_the_answered_message_or_of_the_subject() {
         let two = two();
-        let place = |session, answered, has_subject| {
+        let choice = |session, answered, has_subject| {
             let facts = Facts { session, answered, has_subject, ..facts(&two, &Kind::Message) };
-            decide(facts).map(|accepted| accepted.place).map_err(|error| error.code())
+            decide(facts).map(|accepted| accepted.session).map_err(|error| error.code())
         };
-        assert_eq!(place(Named::Shared(1), Some(2), true), Ok(Place::Session(1)));
-        assert_eq!(place(Named::None, Some(2), true), Ok(Place::Session(2)));
-        assert_eq!(place(Named::None, None, true), Ok(Place::Subject));
-        assert_eq!(place(Named::None, None, false), Err(Code::Invalid));
-        assert_eq!(place(Named::Missing, Some(2), true), Err(Code::NotFound));
-        assert_eq!(place(Named::Other, Some(2), true), Err(Code::Forbidden));
+        assert_eq!(choice(Named::Shared(1), Some(2), true), Ok(SessionChoice::Existing(1)));
+        assert_eq!(choice(Named::None, Some(2), true), Ok(SessionChoice::Existing(2)));
+        assert_eq!(choice(Named::None, None, true), Ok(SessionChoice::OfSubject));
+        assert_eq!(choice(Named::None, None, false), Err(Code::Invalid));
+        assert_eq!(choice(Named::Missing, Some(2), true), Err(Code::NotFound));
+        assert_eq!(choice(Named::Other, Some(2), true), Err(Code::Forbidden));
     }
 
     #[test]
-    fn a_group_gets_no_task_and_not_too_much() {
+    fn a_group_message_is_no_task_and_limited_in_size() {
         let two = two();
         let to_group = |kind, copies, size| {
             let facts = Facts { recipient: Recipient::Group { copies, size }, ..facts(&two, kind) };
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_that_another_office_settled_is_kept() {
+    fn a_hop_decided_by_another_office_is_kept() {
         let two = two();
         let settled = Hop { ttl: 0, trace: vec![two.ben.clone(), two.ann.clone()] };
         let unknown = "m".parse().unwrap();

@@ -20,8 +20,8 @@ use crate::id::{MessageId, SessionId, TaskId};
 use crate::message::Callback;
 use crate::name::AgentName;
 
-/// Parses a deadline as people and models write it: an instant (`2026-12-01T12:00:00Z`), or a duration from `now` (`90m`, `2h`,
-/// `1h 30m`, `3d`).
+/// Parses a deadline as people and models write it: an instant (`2026-12-01T12:00:00Z`), or a duration from `now`
+/// (`90m`, `2h`, `1h 30m`, `3d`).
 pub fn parse_deadline(text: &str, now: Timestamp) -> Result<Timestamp, OfficeError> {
     if let Ok(moment) = text.parse() {
         return Ok(moment);
@@ -38,28 +38,28 @@ pub fn parse_deadline(text: &str, now: Timestamp) -> Result<Timestamp, OfficeErr
     at.round(Unit::Microsecond).map_err(|_| wrong())
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// Sent; nobody has decided yet.
+    /// Sent, not decided yet.
     #[default]
     Pending,
-    /// Taken on; it counts against the agent's quota.
+    /// Accepted; it counts against the agent's quota.
     Accepted,
     /// Being worked on.
     Working,
     /// Done. Terminal.
     Completed,
-    /// Given up. Terminal.
+    /// Not completed. Terminal.
     Failed,
-    /// Not taken on. Terminal.
+    /// Not accepted. Terminal.
     Rejected,
 }
 
 impl TaskState {
-    /// All of them.
+    /// All states.
     pub const ALL: [TaskState; 6] = [
         TaskState::Pending,
         TaskState::Accepted,
@@ -81,17 +81,17 @@ impl TaskState {
         }
     }
 
-    /// Whether nothing can follow.
+    /// Whether no other state can follow.
     pub fn is_terminal(self) -> bool {
         matches!(self, TaskState::Completed | TaskState::Failed | TaskState::Rejected)
     }
 
-    /// Whether it counts against the quota of the agent that has it.
+    /// Whether it counts against the assignee's quota.
     pub fn is_current(self) -> bool {
         matches!(self, TaskState::Accepted | TaskState::Working)
     }
 
-    /// The rule of the state machine.
+    /// Checks that `next` may follow this state.
     pub fn check_move(self, next: TaskState) -> Result<(), IllegalMove> {
         use TaskState::*;
         match (self, next) {
@@ -103,8 +103,8 @@ impl TaskState {
         }
     }
 
-    /// The states through which a task passes from here to `next` when the agent skips some: an agent that says only "done" has
-    /// accepted and worked. Empty when there is no path.
+    /// The states from here to `next`, including those that the agent skipped: one that reports only "done" has
+    /// accepted and worked. Empty if there is no path.
     pub fn path_to(self, next: TaskState) -> Vec<TaskState> {
         use TaskState::*;
         match (self, next) {
@@ -122,7 +122,7 @@ impl TaskState {
         self.path_to(next).contains(&TaskState::Accepted)
     }
 
-    /// The state in which an open task ends when the office ends it, because a connection or one of the agents ended.
+    /// The final state of an open task that the office ends, because a connection or one of the agents is gone.
     pub fn ended_by_office(self) -> TaskState {
         if self == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed }
     }
@@ -146,13 +146,13 @@ impl FromStr for TaskState {
     }
 }
 
-/// A move that the life of a task does not have.
+/// A transition that the state machine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a task that is {from} cannot become {to}{}", if .from.is_terminal() { "; it has ended" } else { "" })]
 pub struct IllegalMove {
-    /// Where it stands.
+    /// The current state.
     pub from: TaskState,
-    /// Where it was to go.
+    /// The requested state.
     pub to: TaskState,
 }
 
@@ -160,7 +160,7 @@ pub struct IllegalMove {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskRef {
-    /// Which task.
+    /// The task's id.
     pub id: TaskId,
     /// Its state when the message was sent.
     pub state: TaskState,
@@ -176,23 +176,23 @@ pub struct TaskRef {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Task {
-    /// Which task.
+    /// The task's id.
     pub id: TaskId,
-    /// Who wants it done, and hears of every change.
+    /// The agent that gave it and gets all updates.
     pub owner: AgentName,
-    /// Who is asked to do it; only this agent moves it.
+    /// The agent that shall do it; only this one changes its state.
     pub assignee: AgentName,
-    /// Where it stands.
+    /// Its state.
     pub state: TaskState,
-    /// What it is about.
+    /// Its subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// The message that brought it.
+    /// The message that carried it.
     pub message_id: MessageId,
     /// The session in which it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The task of which this one is a delegated piece.
+    /// The task that this one was delegated from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
     /// When it must be done.
@@ -201,13 +201,13 @@ pub struct Task {
     /// Whether the deadline passed while it was open.
     #[serde(default)]
     pub overdue: bool,
-    /// What was said with the last change: progress, result or reason.
+    /// The note of the last change: progress, result or reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Where the owner wants the answer to go. Shown to the owner only.
+    /// Where the answer shall go. Shown to the owner only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// The household's person who canceled it. The office says so.
+    /// The person who canceled it, set by the office.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canceled_by: Option<AgentName>,
     /// When it was sent.
@@ -224,9 +224,9 @@ pub fn is_overdue(state: TaskState, deadline: Option<Timestamp>, now: Timestamp)
 /// The office's decision about a task, before the agent itself decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The agent may take it on.
+    /// The agent may accept it.
     Accept,
-    /// It may not, and the sender is told why.
+    /// The agent may not accept it; the sender gets the reason.
     Reject(RejectReason),
 }
 
@@ -238,15 +238,15 @@ pub enum RejectReason {
     Unauthorized {
         /// Who sent it.
         sender: AgentName,
-        /// Who was asked.
+        /// The agent that was asked.
         assignee: AgentName,
     },
     /// The quota is full.
     #[error("quota: {current} of {max} tasks are under way; try again when one has ended")]
     Quota {
-        /// Tasks under way.
+        /// Number of current tasks.
         current: u32,
-        /// The most there may be.
+        /// Maximum number of current tasks.
         max: u32,
     },
     /// The deadline has passed.
@@ -264,9 +264,11 @@ pub struct Asked<'a> {
     pub sender: &'a AgentName,
     /// Who is asked to do it.
     pub assignee: &'a AgentName,
+    /// Whether the assignee's `allow_from` contains the sender, by the office's rule for the case of names.
+    pub allowed: bool,
     /// The card of that agent.
     pub card: &'a Card,
-    /// How many tasks that agent has accepted and not ended, this one not counted.
+    /// Number of tasks that it has accepted and not ended, without this one.
     pub current_tasks: usize,
     /// The task's deadline.
     pub deadline: Option<Timestamp>,
@@ -274,16 +276,22 @@ pub struct Asked<'a> {
 
 /// The office's part of acceptance: the sender is in `allow_from`, the quota is not full, the deadline has not passed.
 pub fn decide(asked: Asked<'_>, now: Timestamp) -> Decision {
-    decide_heard(asked, asked.card.allow_from.allows(asked.sender), now)
+    let Asked { sender, assignee, allowed, card, current_tasks, deadline } = asked;
+    let current = u32::try_from(current_tasks).unwrap_or(u32::MAX);
+    if !allowed {
+        return Decision::Reject(RejectReason::Unauthorized { sender: sender.clone(), assignee: assignee.clone() });
+    }
+    if current >= card.max_concurrent_tasks {
+        return Decision::Reject(RejectReason::Quota { current, max: card.max_concurrent_tasks });
+    }
+    match deadline {
+        Some(deadline) if deadline < now => Decision::Reject(RejectReason::Deadline { deadline }),
+        _ => Decision::Accept,
+    }
 }
 
-/// The same in the network office, where names are compared without case.
-pub fn decide_in_any_case(asked: Asked<'_>, now: Timestamp) -> Decision {
-    decide_heard(asked, asked.card.allow_from.allows_in_any_case(asked.sender), now)
-}
-
-/// The state of a task after its assignee moves it, and the reason where that is not the one asked for. `taking_on` is the
-/// office's decision, needed where [`TaskState::takes_on`].
+/// Returns the state of a task after its assignee moves it to `next`: that one, or rejected with the reason.
+/// `taking_on` is the office's decision, required if [`TaskState::takes_on`].
 pub fn decide_move(
     from: TaskState,
     next: TaskState,
@@ -298,26 +306,9 @@ pub fn decide_move(
     }
 }
 
-/// The same where the office has compared the names.
-pub(crate) fn decide_heard(asked: Asked<'_>, heard: bool, now: Timestamp) -> Decision {
-    let Asked { sender, assignee, card, current_tasks, deadline } = asked;
-    let current = u32::try_from(current_tasks).unwrap_or(u32::MAX);
-    if !heard {
-        return Decision::Reject(RejectReason::Unauthorized { sender: sender.clone(), assignee: assignee.clone() });
-    }
-    if current >= card.max_concurrent_tasks {
-        return Decision::Reject(RejectReason::Quota { current, max: card.max_concurrent_tasks });
-    }
-    match deadline {
-        Some(deadline) if deadline < now => Decision::Reject(RejectReason::Deadline { deadline }),
-        _ => Decision::Accept,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::card::AllowFrom;
 
     #[test]
     fn a_deadline_is_a_moment_or_a_span_from_now() {
@@ -374,16 +365,16 @@ mod tests {
     }
 
     #[test]
-    fn the_office_decides_in_four_ways() {
+    fn the_office_checks_sender_quota_and_deadline() {
         let now = Timestamp::from_second(1_000).unwrap();
         let (sender, assignee) = ("coder".parse().unwrap(), "researcher".parse().unwrap());
-        let card = Card { allow_from: AllowFrom(vec!["coder".into()]), max_concurrent_tasks: 2, ..Card::default() };
-        let asked = Asked { sender: &sender, assignee: &assignee, card: &card, current_tasks: 1, deadline: Some(now) };
+        let card = Card { max_concurrent_tasks: 2, ..Card::default() };
+        let (allowed, deadline) = (true, Some(now));
+        let asked = Asked { sender: &sender, assignee: &assignee, allowed, card: &card, current_tasks: 1, deadline };
         assert_eq!(decide(asked, now), Decision::Accept, "the last moment of the deadline still counts");
 
-        let stranger = "stranger".parse().unwrap();
         let reasons = [
-            (Asked { sender: &stranger, ..asked }, "unauthorized"),
+            (Asked { allowed: false, ..asked }, "unauthorized"),
             (Asked { current_tasks: 2, ..asked }, "quota"),
             (Asked { deadline: Some(Timestamp::from_second(999).unwrap()), ..asked }, "deadline"),
         ];
@@ -396,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_takes_a_task_on_needs_the_office() {
+    fn a_move_that_accepts_a_task_needs_the_offices_decision() {
         use TaskState::*;
         let full = || Some(Decision::Reject(RejectReason::Quota { current: 1, max: 1 }));
         let (state, reason) = decide_move(Pending, Completed, full()).unwrap();
         assert_eq!((state, reason.is_some()), (Rejected, true));
         assert_eq!(decide_move(Pending, Accepted, Some(Decision::Accept)), Ok((Accepted, None)));
-        assert_eq!(decide_move(Working, Completed, full()), Ok((Completed, None)), "it was taken on before");
+        assert_eq!(decide_move(Working, Completed, full()), Ok((Completed, None)), "it was accepted before");
         assert_eq!(decide_move(Completed, Working, None), Err(IllegalMove { from: Completed, to: Working }));
     }
 

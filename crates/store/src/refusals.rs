@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use amb_core::consent::{not_connected, not_heard};
+pub(crate) use amb_core::consent::{not_allowed, not_connected};
 use amb_core::doc::Group;
 use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS};
 pub(crate) use amb_core::send::key_reused;

@@ -5,7 +5,7 @@ use amb_core::draft;
 use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
-use amb_core::send::{self, Accepted, Facts, Named, Place, decide};
+use amb_core::send::{self, Accepted, Facts, Named, SessionChoice, decide};
 use amb_core::{AgentName, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
@@ -85,7 +85,7 @@ impl AgentDir {
             )));
         }
         let subject = draft.subject.clone().filter(|subject| !subject.trim().is_empty());
-        let Accepted { hop, place, .. } = decide(Facts {
+        let Accepted { hop, session, .. } = decide(Facts {
             from: &self.me,
             to: &draft.to,
             kind: &draft.kind,
@@ -94,7 +94,7 @@ impl AgentDir {
             recipient: send::Recipient::Agent {
                 consent: Consent::DIRECTORY,
                 card: &recipient.card,
-                heard: recipient.card.allow_from.allows(&self.me),
+                allowed: recipient.card.allow_from.allows(&self.me),
                 // Whether the task is taken on is decided later, under the assignee's lock.
                 current_tasks: 0,
             },
@@ -110,9 +110,9 @@ impl AgentDir {
             storage: None,
             now: at,
         })?;
-        let (session, subject) = match place {
-            Place::Session(session) => session,
-            Place::Subject => (self.session_of(&draft.to, subject.as_deref()), subject),
+        let (session, subject) = match session {
+            SessionChoice::Existing(session) => session,
+            SessionChoice::OfSubject => (self.session_of(&draft.to, subject.as_deref()), subject),
         };
         let parent = passed_on.and_then(|message| message.task.as_ref()).map(|task| task.id.clone());
         let id = message_file::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());

@@ -8,7 +8,7 @@
 mod facts;
 
 use amb_core::doc::Sent;
-use amb_core::send::{Accepted, Place, Storage};
+use amb_core::send::{Accepted, SessionChoice, Storage};
 use amb_core::{AgentName, Consent, Draft, Timestamp};
 use deadpool_postgres::{GenericClient, Object, Transaction};
 use uuid::Uuid;
@@ -213,7 +213,7 @@ impl<'a> SendBatch<'a> {
             if self.facts.session_of(sides, &subject.key).is_some() {
                 continue;
             }
-            if let Ok(Accepted { place: Place::Subject, .. }) = decide(self, caller, message, &to) {
+            if let Ok(Accepted { session: SessionChoice::OfSubject, .. }) = decide(self, caller, message, &to) {
                 missing.entry((sides, &*subject.key)).or_insert((&*subject.subject, caller.key.0, message.at));
             }
         }

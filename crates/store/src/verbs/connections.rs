@@ -167,7 +167,7 @@ pub(super) async fn request(
         )
         .await?;
     if blocked {
-        return Err(refusals::not_heard(&caller.name, &ask.target).into());
+        return Err(refusals::not_allowed(&caller.name, &ask.target).into());
     }
     if consent(tx, me, peer).await?.is_given() {
         return Err(refusals::connected_already(&ask.target).into());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use amb_core::doc::Sent;
 use amb_core::message::is_automatic;
 use amb_core::route::Hop;
-use amb_core::send::{self, Accepted, Facts, Named, Parent, Place, Recipient, Storage};
+use amb_core::send::{self, Accepted, Facts, Named, Parent, Recipient, SessionChoice, Storage};
 use amb_core::stepping_in::check_open;
 use amb_core::task::{RejectReason, TaskRef};
 use amb_core::{AgentName, Card, Consent, Draft, Entry, Event, Kind, MessageId, TaskState, Timestamp};
@@ -302,7 +302,7 @@ pub(crate) fn decide(
             let agent = Recipient::Agent {
                 consent: tx.consent(me, peer.id)?,
                 card: &peer.card,
-                heard: peer.card.allow_from.allows_in_any_case(&message.from),
+                allowed: peer.card.allow_from.allows_in_any_case(&message.from),
                 current_tasks: if message.kind == Kind::Task { tx.current_tasks(peer.id)? } else { 0 },
             };
             (agent, 1)
@@ -358,12 +358,12 @@ pub(crate) fn decide(
 /// Decides about a message, and writes it where it is accepted.
 fn place(tx: &mut impl SendTx, caller: &Agent, message: OutgoingMessage, to: &To) -> Result<Box<PlacedMessage>> {
     let me = caller.key.0;
-    let Accepted { hop, place, task } = decide(tx, caller, &message, to)?;
-    let session = match (place, &message.subject) {
-        (Place::Session(session), _) => session,
+    let Accepted { hop, session, task } = decide(tx, caller, &message, to)?;
+    let session = match (session, &message.subject) {
+        (SessionChoice::Existing(session), _) => session,
         // May create a session: from here on only an insert may fail.
-        (Place::Subject, Some(subject)) => tx.session_of_subject(me, to, subject, message.at)?,
-        (Place::Subject, None) => return Err(no_session()),
+        (SessionChoice::OfSubject, Some(subject)) => tx.session_of_subject(me, to, subject, message.at)?,
+        (SessionChoice::OfSubject, None) => return Err(no_session()),
     };
     // Fails only for an existing session, before anything is written.
     check_open(session.ended_by.as_deref())?;

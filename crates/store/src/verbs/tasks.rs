@@ -3,7 +3,7 @@
 use amb_core::doc::ChainTask;
 use amb_core::mailbox::TaskFilter;
 use amb_core::route::{self, Hop};
-use amb_core::task::{Asked, Decision, decide_in_any_case, decide_move};
+use amb_core::task::{Asked, Decision, decide, decide_move};
 use amb_core::{AgentName, Card, Entry, Event, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -208,7 +208,8 @@ pub(super) async fn acceptance(
     let sql = "SELECT count(*) FROM tasks WHERE assignee_id = $1 AND state IN ('accepted', 'working')";
     let (current,): (i64,) = db.one(sql, values![agent]).await?;
     let current_tasks = usize::try_from(current).unwrap_or(usize::MAX);
-    Ok(decide_in_any_case(Asked { sender, assignee, card: &card, current_tasks, deadline }, now))
+    let allowed = card.allow_from.allows_in_any_case(sender);
+    Ok(decide(Asked { sender, assignee, allowed, card: &card, current_tasks, deadline }, now))
 }
 
 /// Returns the fields of an agent's card that decide about tasks.

@@ -11,7 +11,7 @@ use amb_core::id::{MessageId, SessionId};
 use amb_core::mailbox::Result;
 use amb_core::message::{Kind, Message};
 use amb_core::name::AgentName;
-use amb_core::send::{Facts, Named, Parent, Place, Recipient, decide, no_message};
+use amb_core::send::{Facts, Named, Parent, Recipient, SessionChoice, decide, no_message};
 
 impl MemoryState {
     /// A message that `me` sent or received.
@@ -19,8 +19,8 @@ impl MemoryState {
         self.mail.iter().find(|stored| stored.message.id == *id && self.shows(stored, me)).ok_or_else(|| no_message(id))
     }
 
-    /// Whether a message is shown to this agent: an undelivered one only to its sender, and so the rejection that the office
-    /// wrote in the other's name.
+    /// Whether a message is shown to this agent: an undelivered one only to its sender, and so the rejection that the
+    /// office wrote in the other's name.
     pub(super) fn shows(&self, stored: &MemoryMessage, me: &AgentName) -> bool {
         let message = &stored.message;
         if message.from != *me {
@@ -56,7 +56,7 @@ impl MemoryState {
             recipient: Recipient::Agent {
                 consent,
                 card: &card,
-                heard: card.allow_from.allows(me),
+                allowed: card.allow_from.allows(me),
                 current_tasks: self.current_tasks(&draft.to).len(),
             },
             parent,
@@ -74,9 +74,9 @@ impl MemoryState {
             storage: None,
             now,
         })?;
-        let session = match (accepted.place, subject) {
-            (Place::Session(session), _) => session,
-            (Place::Subject, subject) => {
+        let session = match (accepted.session, subject) {
+            (SessionChoice::Existing(session), _) => session,
+            (SessionChoice::OfSubject, subject) => {
                 let subject = subject.unwrap_or_default();
                 let session = SessionId::between(me, &draft.to, &subject);
                 let members = [me.clone(), draft.to.clone()];

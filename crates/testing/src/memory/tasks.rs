@@ -76,10 +76,12 @@ impl MemoryState {
             let detail = format!("the connection with {} has ended, and this task with it", task.owner);
             return Err(OfficeError::new(Code::NotConnected, detail));
         }
+        let card = &self.agent(me)?.card;
         let asked = Asked {
             sender: &task.owner,
             assignee: me,
-            card: &self.agent(me)?.card,
+            allowed: card.allow_from.allows(&task.owner),
+            card,
             current_tasks: self.current_tasks(me).len(),
             deadline: task.deadline,
         };

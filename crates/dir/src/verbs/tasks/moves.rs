@@ -79,11 +79,12 @@ impl AgentDir {
 
     /// Whether the agent may take this task on.
     fn decide_taking_on(&self, record: &TaskRecord) -> Result<Decision, OfficeError> {
-        let current = self.shared.current_tasks(&self.me)?;
+        let (current, card) = (self.shared.current_tasks(&self.me)?, self.card()?);
         let asked = Asked {
             sender: &record.task.owner,
             assignee: &self.me,
-            card: &self.card()?,
+            allowed: card.allow_from.allows(&record.task.owner),
+            card: &card,
             current_tasks: current.iter().filter(|current| **current != record.task.id).count(),
             deadline: record.task.deadline,
         };

@@ -56,6 +56,7 @@ impl AgentDir {
         let asked = Asked {
             sender: &message.from,
             assignee: &message.to,
+            allowed: card.allow_from.allows(&message.from),
             card,
             current_tasks: self.shared.current_tasks(&message.to)?.len().max(foreign),
             deadline: message.task.as_ref().and_then(|task| task.deadline),
