@@ -1,5 +1,5 @@
-//! What it costs to read and to write one message of about 1 KB in each format: time by criterion, and allocations by an
-//! allocator that counts.
+//! Measures reading and writing one message of about 1 KB in each format: time with criterion, and allocations with a
+//! counting allocator.
 
 // Counting allocations takes an allocator of our own, and that trait is unsafe to implement.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::print_stdout)]
@@ -18,7 +18,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came; only a number is added.
+// SAFETY: every call is passed unchanged to the system's allocator; only a counter is incremented.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
@@ -69,8 +69,7 @@ fn inbox_message() -> InboxMessage {
     }
 }
 
-/// The shortest of many short runs: what the operation costs when nothing else has the core, also on a busy machine
-/// where criterion's mean tells more of the neighbours.
+/// The shortest of many short runs, which depends less on other load than criterion's mean.
 fn least_nanos<T>(operation: impl Fn() -> T) -> u128 {
     const RUNS: u32 = 100;
     let run = || {

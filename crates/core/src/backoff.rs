@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// The delay before the next attempt: doubles with each failure up to a bound, and differs between processes so that many clients
-/// of a server that was away do not all return at once.
+/// Computes the delay before the next attempt: it doubles with each failure up to a bound, and is jittered so that the
+/// clients of a server that was down do not all return at once.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -41,8 +41,8 @@ impl Backoff {
         self.after(self.failures)
     }
 
-    /// Returns the delay after so many consecutive failures, the first being 1, for a caller that counts them itself: between
-    /// three quarters and the whole of that step.
+    /// Returns the delay after so many consecutive failures, the first being 1, for a caller that counts them itself:
+    /// between three quarters and the whole of that step.
     pub fn after(&self, failures: u32) -> Duration {
         let step = self.first.saturating_mul(1 << failures.saturating_sub(1).min(30)).min(self.longest);
         // A hasher with fresh keys is random enough for jitter, and needs no other crate.

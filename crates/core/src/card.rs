@@ -16,16 +16,16 @@ use crate::name::AgentName;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Card {
-    /// A sentence or two.
+    /// A short description.
     #[serde(default)]
     pub description: String,
-    /// What it can do, in words of its own.
+    /// What it can do, in its own words.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// Whom it hears.
+    /// Whose messages it accepts.
     #[serde(default)]
     pub allow_from: AllowFrom,
-    /// How many tasks it works on at once.
+    /// How many tasks it accepts at once.
     #[serde(default = "default_max_concurrent_tasks")]
     pub max_concurrent_tasks: u32,
 }
@@ -46,7 +46,7 @@ impl Default for Card {
 }
 
 impl Card {
-    /// Checks the lengths.
+    /// Checks lengths and names.
     pub fn check(&self) -> Result<(), OfficeError> {
         if self.description.chars().count() > MAX_DESCRIPTION_CHARS {
             return Err(OfficeError::invalid(format!("description has at most {MAX_DESCRIPTION_CHARS} characters")));
@@ -77,7 +77,7 @@ impl Card {
     }
 }
 
-/// Whom an agent hears: `*` is everybody, an empty list nobody.
+/// Whose messages an agent accepts: `*` is everybody, an empty list nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AllowFrom(pub Vec<String>);
@@ -94,28 +94,28 @@ impl AllowFrom {
         self.0.iter().any(|entry| entry == "*" || entry == sender.as_str())
     }
 
-    /// Whether this sender is listed by name; `*` does not count. Across a mount `*` means the agents of the directory, so a
-    /// sender of another office is accepted only by its name.
+    /// Whether this sender is listed by name. Across a mount `*` means only the agents of the directory, so a sender of
+    /// another office has to be listed.
     pub fn names(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == sender.as_str())
     }
 
     /// Whether this sender is accepted in the network office, where names are case-insensitive.
     pub fn allows_in_any_case(&self, sender: &AgentName) -> bool {
-        self.0.iter().any(|entry| entry == "*" || sender.is_like(entry))
+        self.0.iter().any(|entry| entry == "*" || sender.eq_ignore_case(entry))
     }
 }
 
-/// What an agent is doing.
+/// The status of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Here, with nothing to do.
+    /// Online, without a task.
     Idle,
-    /// Here, with at least one task.
+    /// Online, with at least one task.
     Busy,
-    /// Not heard for a while, or gone with a goodbye. Its mail waits.
+    /// Without a heartbeat for a while, or signed off. Its mail waits.
     #[default]
     Offline,
 }
@@ -148,16 +148,16 @@ impl FromStr for Status {
     }
 }
 
-/// Whether an agent is there, as the office can tell.
+/// The presence of an agent, as the office derives it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Presence {
     /// Derived from the last heartbeat, never only from a flag that a crashed process failed to set.
     pub status: Status,
-    /// The last sign of life.
+    /// The last heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
-    /// What it is working on.
+    /// Its current tasks.
     #[serde(default)]
     pub current_tasks: Vec<TaskId>,
 }
@@ -181,13 +181,13 @@ impl Presence {
     }
 }
 
-/// Whether a heartbeat at `seen` still counts at `now`. One from the future (another clock) counts.
+/// Whether a heartbeat at `seen` is still valid at `now`. One from the future (another clock) is.
 pub fn is_alive(seen: Timestamp, now: Timestamp, timeout: Duration) -> bool {
     let age = now.duration_since(seen);
     age.is_negative() || age.unsigned_abs() <= timeout
 }
 
-/// After how long without a heartbeat an agent that polls at this interval is offline.
+/// The heartbeat timeout of an agent that polls at this interval.
 pub fn heartbeat_timeout(poll_interval: Duration) -> Duration {
     HEARTBEAT_TIMEOUT.max(poll_interval.saturating_mul(3))
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allow_from_hears_whom_it_names() {
+    fn allow_from_accepts_listed_senders() {
         let coder = "coder".parse().unwrap();
         assert!(AllowFrom::default().allows(&coder));
         assert!(AllowFrom(vec!["writer".into(), "coder".into()]).allows(&coder));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crashed_agent_is_offline_whatever_it_last_said() {
+    fn an_agent_without_heartbeats_is_offline_whatever_it_last_reported() {
         let seen = Timestamp::from_second(1_000).unwrap();
         let at = |second, claimed, tasks: &[&str]| {
             let tasks = tasks.iter().map(|t| t.parse().unwrap()).collect();
@@ -221,9 +221,9 @@ mod tests {
         assert_eq!(at(1_031, Status::Idle, &[]), Status::Offline);
         assert_eq!(at(1_000, Status::Idle, &["t"]), Status::Busy);
         assert_eq!(at(1_000, Status::Offline, &[]), Status::Offline);
-        assert_eq!(at(1_030, Status::Busy, &[]), Status::Busy, "an agent may be busy with what is no task here");
+        assert_eq!(at(1_030, Status::Busy, &[]), Status::Busy, "an agent may be busy with other work");
         assert_eq!(at(1_031, Status::Busy, &[]), Status::Offline);
-        assert_eq!(at(990, Status::Idle, &[]), Status::Idle, "a clock that runs ahead is no death");
+        assert_eq!(at(990, Status::Idle, &[]), Status::Idle, "a clock that runs ahead is accepted");
     }
 
     #[test]

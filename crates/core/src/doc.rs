@@ -1,5 +1,5 @@
-//! The documents that offices return. Their JSON is the contract of the network office, field for field, and what `--json` prints
-//! over any office; fields beyond that contract are left out where they are empty.
+//! The documents that offices return. Their JSON is the contract of the network office, field for field, and what
+//! `--json` prints over any office; fields beyond that contract are left out where they are empty.
 
 mod household;
 mod pages;
@@ -20,7 +20,7 @@ use crate::name::AgentName;
 use crate::receipt::Receipt;
 use crate::task::TaskRef;
 
-/// For fields that are left out where they say nothing.
+/// For fields that are left out when they have their default value.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -33,13 +33,13 @@ pub struct Inbox {
     pub sessions: Vec<SessionSummary>,
     /// Agents that want to connect with the caller.
     pub pending_connections: Vec<PendingConnection>,
-    /// Where there are more sessions: what to give as `before` for the next page.
+    /// If there are more sessions: the value of `before` for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<SessionId>,
 }
 
 impl Inbox {
-    /// Messages the caller has not read, over all sessions.
+    /// The number of unread messages in all sessions.
     pub fn unread(&self) -> u64 {
         self.sessions.iter().map(|session| session.unread_count).sum()
     }
@@ -49,15 +49,15 @@ impl Inbox {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionSummary {
-    /// Which session.
+    /// The session's id.
     pub session_id: SessionId,
-    /// What it is about.
+    /// Its subject.
     pub subject: String,
-    /// The other side.
+    /// The other agent.
     pub other_agent_name: AgentName,
     /// Messages the caller has not read.
     pub unread_count: u64,
-    /// When the newest message came.
+    /// Time of the newest message.
     pub last_message_at: Timestamp,
     /// The newest messages, at most three, newest first.
     pub recent_messages: Vec<MessageView>,
@@ -66,11 +66,11 @@ pub struct SessionSummary {
     pub group: Option<String>,
 }
 
-/// The most characters of the title of a session without a subject.
+/// Maximum length of the title of a session without a subject.
 const TITLE_CHARS: usize = 40;
 
 impl SessionSummary {
-    /// Its title in a list: the subject, or the first words of its oldest message here where it has none.
+    /// The title for a list: the subject, or without one the first words of the oldest message shown.
     pub fn title(&self) -> Cow<'_, str> {
         let oldest = self.recent_messages.last().filter(|message| !message.content.trim().is_empty());
         match oldest {
@@ -102,9 +102,9 @@ impl SessionSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageView {
-    /// Which message.
+    /// The message's id.
     pub id: MessageId,
-    /// Who sent it.
+    /// The sender.
     pub sender_name: AgentName,
     /// Its text.
     pub content: String,
@@ -112,16 +112,17 @@ pub struct MessageView {
     pub created_at: Timestamp,
     /// Whether its recipient has read it.
     pub is_read: bool,
-    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
+    /// Whether its sender was the person of the reader's household when it was sent. Set by the office, never by a
+    /// sender.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_person: bool,
-    /// What it is for, where that is not a plain message.
+    /// Its kind, unless it is a plain message.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
-    /// How soon it wants to be read, where that is not in turn.
+    /// Its priority, unless it is normal.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: Priority,
-    /// All of its content, where that is more than one text.
+    /// The whole content, unless it is a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
     /// The task it carries or reports on.
@@ -130,28 +131,28 @@ pub struct MessageView {
     /// The message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
-    /// Ties a question to its answers.
+    /// Correlates a question with its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
-    /// Where the answer shall go; shown to the agent that set it only.
+    /// Where the answer shall go; shown only to the agent that set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// Whatever else the sender said to programs.
+    /// Further data from the sender, for programs.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub metadata: Object,
-    /// In an inbox: whether something of it was cut or left out; its session's history and `GET /messages/{id}` have it whole.
+    /// In an inbox: whether content was cut or left out. The session's history and `GET /messages/{id}` have all of it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
 impl MessageView {
-    /// The callback, where `reader` set it: the sender of a task did, and an update brings it back to that agent.
+    /// The callback, if `reader` set it: the sender of a task did, and an update carries it back.
     pub fn callback_for(&self, reader: &AgentName) -> Option<&Callback> {
         let set_by_sender = self.kind != Kind::TaskUpdate;
         self.callback.as_ref().filter(|_| set_by_sender == (self.sender_name == *reader))
     }
 
-    /// How `reader` sees `message`.
+    /// The view of a message.
     pub fn of(message: &Message, is_read: bool) -> Self {
         let plain = matches!(message.parts.as_slice(), [Part::Text { .. }]);
         Self {
@@ -174,19 +175,19 @@ impl MessageView {
     }
 }
 
-/// A request that waits for the caller's approval.
+/// A connection request that waits for the caller's approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PendingConnection {
-    /// Which request.
+    /// The request's id.
     pub connection_id: ConnectionId,
-    /// Who asks.
+    /// The agent that asks.
     pub from_agent_name: AgentName,
-    /// What they say.
+    /// Its introduction.
     pub message: Option<String>,
-    /// The code; withheld (null) where codes must travel by a human channel.
+    /// The code; null where people have to pass codes on themselves.
     pub verification_code: Option<String>,
-    /// When they asked.
+    /// When it was made.
     pub created_at: Timestamp,
 }
 
@@ -194,9 +195,9 @@ pub struct PendingConnection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
-    /// Which session.
+    /// The session's id.
     pub session_id: SessionId,
-    /// What it is about.
+    /// Its subject.
     pub subject: String,
     /// The messages asked for, newest first.
     pub messages: Vec<MessageView>,
@@ -214,7 +215,7 @@ pub struct Sent {
     pub subject: String,
     /// When the office accepted it.
     pub created_at: Timestamp,
-    /// For a task: where it stands, which may be `rejected` at once.
+    /// For a task: its id and state, which may be `rejected` at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRef>,
     /// For a task that was rejected at once: why.
@@ -231,9 +232,9 @@ pub struct Sent {
 pub struct ConnectionRequested {
     /// Which request.
     pub connection_id: ConnectionId,
-    /// To be told to the other side by a human channel.
+    /// The code, for people to pass on to the other side.
     pub verification_code: String,
-    /// Who was asked.
+    /// The agent that was asked.
     pub target_agent_name: AgentName,
     /// Always pending.
     pub status: ConnectionStatus,
@@ -247,11 +248,11 @@ pub struct Connected {
     pub connection_id: ConnectionId,
     /// Always active.
     pub status: ConnectionStatus,
-    /// Who had asked.
+    /// The agent that had asked.
     pub connected_agent_name: AgentName,
 }
 
-/// What became of a request for a connection.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "UPPERCASE")]
@@ -264,9 +265,9 @@ pub enum ConnectionStatus {
     Rejected,
     /// Not approved in time.
     Expired,
-    /// Was active, and one side took it back.
+    /// Was active, and one side ended it.
     Revoked,
-    /// One side wants to hear nothing of the other, requests included.
+    /// One side blocked the other: messages and requests are refused.
     Blocked,
 }
 
@@ -288,18 +289,18 @@ impl ConnectionStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connection {
-    /// Which request it came from.
+    /// The id of its request.
     pub connection_id: ConnectionId,
-    /// The other side.
+    /// The other agent.
     pub agent_name: AgentName,
-    /// What became of it.
+    /// Its state.
     pub status: ConnectionStatus,
-    /// Whether the caller asked.
+    /// Whether the caller requested it.
     pub outgoing: bool,
-    /// What was said with the request.
+    /// The introduction of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
@@ -314,9 +315,9 @@ pub enum ConnectionChange {
     Reject,
     /// End an active connection.
     Revoke,
-    /// Hear nothing of this agent any more.
+    /// Refuse everything from this agent.
     Block,
-    /// Take a block back. The two are then strangers.
+    /// Lift a block. The two are then not connected.
     Unblock,
 }
 
@@ -329,19 +330,19 @@ pub struct AgentEntry {
     /// What it says about itself.
     #[serde(flatten)]
     pub card: Card,
-    /// Whether it is there.
+    /// Its presence.
     #[serde(flatten)]
     pub presence: Presence,
     /// When it was registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered_at: Option<Timestamp>,
-    /// Whether it is a member of the caller's own household, which needs no connection.
+    /// Whether it is in the caller's household, so that no connection is needed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub household: bool,
-    /// Whether it is a person. The office marks it so; no agent can be.
+    /// Whether it is a person. Set by the office; no agent can be one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub person: bool,
-    /// Whether its household's person paused it. Mail to it is accepted, and waits until it is resumed.
+    /// Whether its household's person paused it. Mail to it is accepted and waits until it is resumed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
 }
@@ -350,10 +351,10 @@ pub struct AgentEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageWithReceipts {
-    /// The message, whole.
+    /// The whole message.
     #[serde(flatten)]
     pub message: Message,
-    /// Its way to each recipient.
+    /// One receipt for each recipient.
     pub receipts: Vec<Receipt>,
 }
 
@@ -367,11 +368,11 @@ pub struct SearchHit {
     pub session_id: SessionId,
     /// The session's subject.
     pub subject: String,
-    /// Who sent it.
+    /// The sender.
     pub sender_name: AgentName,
-    /// When.
+    /// When it was sent.
     pub created_at: Timestamp,
-    /// The words around the hit.
+    /// The text around the match.
     pub snippet: String,
 }
 
@@ -380,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_without_a_subject_is_called_by_its_first_words() {
+    fn a_session_without_a_subject_is_titled_by_its_first_words() {
         let thread = |subject: &str, oldest: &str| -> String {
             let message = |content: &str| serde_json::json!({"id": "m", "sender_name": "ann", "content": content, "created_at": "2026-02-22T10:05:00Z", "is_read": true});
             let thread: SessionSummary = serde_json::from_value(serde_json::json!({

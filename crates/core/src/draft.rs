@@ -1,4 +1,4 @@
-//! What a sender submits: a [`Draft`] until the office accepts it, a [`Message`] after.
+//! What a sender submits: a [`Draft`], which becomes a [`Message`] once the office accepts it.
 
 use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
@@ -11,49 +11,49 @@ use crate::message::{AUTOMATIC, Callback, Kind, Message, Part, Priority, is_auto
 use crate::name::AgentName;
 use crate::route::Hop;
 
-/// What a sender hands in. The office adds who, when, which session, ttl and trace.
+/// A message to be sent. The office adds sender, time, session, ttl and trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Draft {
-    /// Who shall receive it.
+    /// The recipient.
     pub to: AgentName,
     /// What it is for.
     #[serde(default)]
     pub kind: Kind,
-    /// The session's subject. Needed for a new session, unless the office has a default; an existing session keeps its own.
+    /// The subject. Required for a new session, unless the office has a default; an existing session keeps its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// An existing session to continue. Where there is none, a reply continues the session of what it answers.
+    /// An existing session to continue. Without one, a reply continues the session of the message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// The content.
     pub parts: Vec<Part>,
-    /// How soon it wants to be read.
+    /// How urgent it is.
     #[serde(default)]
     pub priority: Priority,
     /// For a task: when it must be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// For a task: in how many seconds from when it is sent it must be done, in place of `deadline`. A sender that says it so
-    /// can repeat its draft under the same key, whatever time has passed.
+    /// For a task: the deadline in seconds from when it is sent, in place of `deadline`. The draft stays the same
+    /// however late it is repeated under its idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_in: Option<u64>,
     /// For a task: where the answer shall go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// The message this answers; it must have come to, or gone from, the caller.
+    /// The message that this answers; the caller must have received or sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
-    /// The message this passes on; it must have come to the caller. Its ttl and trace go on.
+    /// The message that this passes on; the caller must have received it. Its ttl and trace continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_of: Option<MessageId>,
-    /// Ties a question to its answers.
+    /// Correlates a question with its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
-    /// Whatever else the sender wants to say to programs.
+    /// Further data for programs.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub metadata: Object,
-    /// A repeat with the same key answers with the first result and sends nothing.
+    /// A repeat with the same key returns the first result and sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
@@ -63,13 +63,13 @@ pub struct Draft {
 pub struct Accepted {
     /// The message's id.
     pub id: MessageId,
-    /// Who the office says sent it.
+    /// The sender.
     pub from: AgentName,
     /// When it was accepted.
     pub at: Timestamp,
-    /// The session it lies in.
+    /// Its session.
     pub session: SessionId,
-    /// The subject to be written down, where there is one.
+    /// The subject to store, if any.
     pub subject: Option<String>,
     /// Its hops and trace.
     pub hop: Hop,
@@ -112,21 +112,21 @@ impl Draft {
         }
     }
 
-    /// Marks the draft as sent by a program by itself: a reply then continues the ttl and trace of what it answers
-    /// ([`route`](crate::route)), so that two programs that answer each other stop.
+    /// Marks the draft as sent by a program by itself. A reply then continues the ttl and trace of the message it
+    /// answers ([`route`](crate::route)), so that two programs that answer each other stop.
     #[must_use]
     pub fn automatic(mut self) -> Self {
         self.metadata.insert(AUTOMATIC.into(), true.into());
         self
     }
 
-    /// Whether a program sends this by itself, with no person or model deciding to.
+    /// Whether a program sends this without a person or a model having decided to.
     pub fn is_automatic(&self) -> bool {
         is_automatic(&self.metadata)
     }
 
-    /// Adds what every office notes in a draft's metadata: a message that is passed on without the automatic mark was passed on
-    /// by decision, so that it may be answered although it has no hops left.
+    /// Notes in the metadata that somebody decided to pass this message on, unless it is marked automatic: such a
+    /// message may be answered although it has no hops left.
     #[must_use]
     pub fn noted(mut self) -> Self {
         if self.relay_of.is_some() && !self.is_automatic() {
@@ -135,7 +135,7 @@ impl Draft {
         self
     }
 
-    /// The message that this becomes once an office accepts it. A task is opened by the office and is not part of it yet.
+    /// Converts the draft to a message. Its task, which the office opens, is not part of it yet.
     pub fn into_message(self, accepted: Accepted) -> Message {
         let this = self.noted();
         Message {
@@ -159,17 +159,17 @@ impl Draft {
         }
     }
 
-    /// Bytes of its content as JSON: parts, metadata and callback.
+    /// Bytes of parts, metadata and callback as JSON.
     fn size(&self) -> usize {
         json_len(&self.parts) + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len)
     }
 
-    /// Checks that the copies for so many recipients together are not too large.
+    /// Checks the total size of the copies for so many recipients.
     pub fn check_copies(&self, recipients: usize) -> Result<(), OfficeError> {
         check_copies(self.size(), recipients)
     }
 
-    /// The deadline of a task that is sent at this time.
+    /// The deadline of a task that is sent at `at`.
     pub fn due(&self, at: Timestamp) -> Option<Timestamp> {
         let from_now = |seconds: u64| {
             let span = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -180,7 +180,7 @@ impl Draft {
         self.deadline.or_else(|| self.deadline_in.map(from_now))
     }
 
-    /// Checks everything that can be checked without looking anything up.
+    /// Checks everything that needs no lookup.
     pub fn check(&self) -> Result<(), OfficeError> {
         let too_long = |what: &str, max: usize| OfficeError::invalid(format!("{what} has at most {max} characters"));
         if let Some(subject) = &self.subject
@@ -245,7 +245,7 @@ pub fn check_idempotency_key(key: &str) -> Result<(), OfficeError> {
     }
 }
 
-/// Checks that the copies of a message of so many bytes together are not too large.
+/// Checks the total size of the copies of a message of so many bytes.
 pub fn check_copies(size: usize, recipients: usize) -> Result<(), OfficeError> {
     let size = size.saturating_mul(recipients);
     if size > MAX_COPIES_BYTES {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_is_checked_before_anything_is_looked_up() {
+    fn a_draft_is_checked_without_a_lookup() {
         assert!(draft().check().is_ok());
         assert!(Draft { subject: Some("é".repeat(255)), ..draft() }.check().is_ok(), "lengths count characters");
         let bad = [
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_all_that_was_drafted_and_what_the_office_added() {
+    fn a_message_has_the_fields_of_its_draft_and_those_of_the_office() {
         let drafted = Draft {
             kind: Kind::Task,
             priority: Priority::Urgent,

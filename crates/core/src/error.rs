@@ -13,23 +13,23 @@ use serde::{Deserialize, Serialize};
 pub enum Code {
     /// A field is missing, malformed or out of bounds.
     Invalid,
-    /// No key, or one that is not known.
+    /// No key, or an unknown one.
     Unauthorized,
-    /// Known, but not allowed.
+    /// Authenticated, but not allowed.
     Forbidden,
     /// The key was replaced and is in its grace period; this needs the key that replaced it.
     OldKey,
     /// There is no active connection between the two agents.
     NotConnected,
-    /// The recipient does not hear this sender.
+    /// The recipient does not accept messages from this sender.
     NotAllowed,
     /// No such agent, session, message, task or code.
     NotFound,
     /// It exists already, or has changed meanwhile.
     Conflict,
-    /// It was there and its time is over, such as an expired code.
+    /// It existed and is no longer valid, such as an expired code.
     Gone,
-    /// Larger than the office takes.
+    /// Larger than the office accepts.
     TooLarge,
     /// Too often; try again later.
     TooManyRequests,
@@ -37,13 +37,14 @@ pub enum Code {
     OverQuota,
     /// ttl or trace forbids this hop.
     LoopRefused,
-    /// The task cannot make this move.
+    /// The task cannot change to this state.
     IllegalMove,
-    /// The office has no such notion; the detail says what it has instead.
+    /// The office does not support this; the detail says what to use instead.
     Unsupported,
-    /// The office cannot be reached or cannot write now; nothing was accepted, unless [`OfficeError::may_be_done`] says so.
+    /// The office cannot be reached or cannot write now; nothing was accepted, unless [`OfficeError::may_be_done`] says
+    /// so.
     Unavailable,
-    /// Something is wrong inside; the log has it.
+    /// An internal error; the cause is in the log.
     Internal,
 }
 
@@ -71,13 +72,13 @@ impl Code {
         }
     }
 
-    /// Whether a repeat may succeed a while later, although nobody changes anything.
+    /// Whether the error is temporary: a repeat may succeed a while later.
     pub fn is_passing(self) -> bool {
         matches!(self, Code::Unavailable | Code::TooManyRequests)
     }
 
-    /// Whether a repeat may succeed later although the caller changes nothing: the error is temporary, or ends once somebody
-    /// repairs the office or renews a key. Bridges and mounts retry these; all other errors are final.
+    /// Whether a repeat may succeed later although the caller changes nothing: the error is temporary, or ends once
+    /// somebody repairs the office or renews a key. Bridges and mounts retry these; all other errors are final.
     pub fn may_succeed_later(self) -> bool {
         self.is_passing() || matches!(self, Code::Internal | Code::Unauthorized)
     }
@@ -121,7 +122,7 @@ impl OfficeError {
         self.code.may_succeed_later()
     }
 
-    /// Says when to try again.
+    /// Sets when to try again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
@@ -138,17 +139,17 @@ impl OfficeError {
         Self::new(Code::Invalid, detail)
     }
 
-    /// Nothing there by that name or id.
+    /// Nothing with that name or id.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(Code::NotFound, detail)
     }
 
-    /// Larger than the office takes.
+    /// Larger than the office accepts.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Self::new(Code::TooLarge, detail)
     }
 
-    /// The office has no such notion.
+    /// Not supported by this office.
     pub fn unsupported(detail: impl Into<String>) -> Self {
         Self::new(Code::Unsupported, detail)
     }
@@ -178,13 +179,13 @@ impl OfficeError {
         self.may_be_done
     }
 
-    /// When to try again, where the office knows.
+    /// When to try again, if the office knows.
     pub fn wait(&self) -> Option<Duration> {
         self.retry_after
     }
 }
 
-/// `None` for what the office does not have; every other error stays one.
+/// Turns a `not_found` error into `None`.
 pub fn if_found<T>(result: Result<T, OfficeError>) -> Result<Option<T>, OfficeError> {
     match result {
         Ok(found) => Ok(Some(found)),

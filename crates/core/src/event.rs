@@ -1,7 +1,7 @@
 //! The log of a mailbox: one entry for each thing that happened to an agent, in the order in which it became durable.
 //!
-//! The position in the log is the cursor. Every way to learn of changes (a WebSocket, a long poll, a tool that waits, a bridge)
-//! reads this one log from a cursor; a push is only a hint to read.
+//! The position in the log is the cursor. Every way to learn of changes (a WebSocket, a long poll, a tool that waits, a
+//! bridge) reads this one log from a cursor; a push is only a hint to read.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use crate::task::{Task, TaskRef};
 pub struct Cursor(Box<str>);
 
 impl Cursor {
-    /// Takes a cursor that an office made.
+    /// Wraps a cursor that an office made.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
@@ -82,14 +82,14 @@ impl<'de> Deserialize<'de> for Cursor {
     }
 }
 
-/// One thing that happened, with its place in the log.
+/// An event with its position in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Entry {
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
-    /// Its place.
+    /// Its position.
     pub cursor: Cursor,
 }
 
@@ -97,9 +97,9 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventPage {
-    /// What happened after the cursor that was asked for, oldest first. Empty when nothing did in time.
+    /// The entries after the requested cursor, oldest first. Empty if there were none within the wait.
     pub events: Vec<Entry>,
-    /// Where to go on: the last entry's, or the one asked for.
+    /// The cursor for the next page: that of the last entry, or the requested one.
     pub cursor: Cursor,
 }
 
@@ -108,68 +108,68 @@ pub struct EventPage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// Mail came in.
+    /// A message arrived.
     NewMessage(NewMessage),
     /// Another agent wants to connect.
     ConnectionRequest {
-        /// Which request.
+        /// The request's id.
         connection_id: ConnectionId,
-        /// Who asks.
+        /// The agent that asks.
         from_agent: AgentName,
-        /// What they say.
+        /// Its introduction.
         message: Option<String>,
-        /// The code; withheld (null) where codes must travel by a human channel.
+        /// The code; null where people have to pass codes on themselves.
         verification_code: Option<String>,
     },
     /// Another agent approved the caller's request.
     ConnectionApproved {
-        /// Which request.
+        /// The request's id.
         connection_id: ConnectionId,
-        /// Who approved.
+        /// The agent that approved.
         connected_agent: AgentName,
     },
-    /// A connection was rejected, revoked, or ran out of time.
+    /// A connection was rejected or revoked, or its request expired.
     ConnectionChanged {
-        /// Which request.
+        /// The request's id.
         connection_id: ConnectionId,
-        /// The other side.
+        /// The other agent.
         agent: AgentName,
-        /// What it is now.
+        /// Its new state.
         status: ConnectionStatus,
     },
-    /// A message that the agent sent has come farther.
+    /// The receipt of a message that the agent sent has changed.
     Receipt {
-        /// Which message.
+        /// The message's id.
         message_id: MessageId,
-        /// Its way to one recipient.
+        /// The receipt of one recipient.
         receipt: Receipt,
     },
-    /// A task of the agent's, given or taken, ran past its deadline.
+    /// A task that the agent gave or was given has passed its deadline.
     TaskOverdue {
         /// The task.
         task: Task,
     },
-    /// Somebody joined or left the household: told to its person, and to whoever was taken out of it.
+    /// A member joined or left the household. In the logs of its person and of a member that was removed.
     HouseholdChanged {
-        /// Who joined or left; perhaps the agent itself.
+        /// The agent that joined or left.
         agent: AgentName,
-        /// Which of the two.
+        /// Whether it joined or left.
         change: HouseholdChange,
-        /// Who did it, where that was not `agent` itself.
+        /// Who did it, if not `agent` itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<AgentName>,
-        /// When. Entries of an earlier version have none.
+        /// When. Missing in entries of an earlier version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
     },
-    /// The household's person stepped in: told to everybody concerned, and to the person.
+    /// The household's person intervened. In the logs of the person and of all agents concerned.
     SteppedIn(SteppedIn),
-    /// Something that a newer office tells of and this version does not know. Whoever reads a log goes on behind it.
+    /// A kind of event that this version does not know; readers skip it.
     #[serde(other, skip_serializing)]
     Unknown,
 }
 
-/// Mail that came in.
+/// A message that arrived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewMessage {
@@ -177,24 +177,25 @@ pub struct NewMessage {
     pub session_id: SessionId,
     /// The session's subject.
     pub subject: String,
-    /// Who sent it.
+    /// The sender.
     pub from_agent: AgentName,
-    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
+    /// Whether its sender was the person of the reader's household when it was sent. Set by the office, never by a
+    /// sender.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_person: bool,
     /// Its text.
     pub content: String,
-    /// Which message.
+    /// The message's id.
     pub message_id: MessageId,
     /// When the office accepted it.
     pub created_at: Timestamp,
-    /// What it is for, where that is not a plain message.
+    /// Its kind, unless it is a plain message.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
-    /// How soon it wants to be read, where that is not in turn.
+    /// Its priority, unless it is normal.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: Priority,
-    /// All of its content, where that is more than one text.
+    /// The whole content, unless it is a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
     /// The task it carries or reports on.
@@ -203,13 +204,13 @@ pub struct NewMessage {
     /// The message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
-    /// Ties a question to its answers.
+    /// Correlates a question with its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
 }
 
 impl NewMessage {
-    /// The event of a message that has a session.
+    /// The event of a message in this session.
     pub fn of(message: &Message, session_id: SessionId, subject: String) -> Self {
         let view = MessageView::of(message, false);
         Self {
@@ -263,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn a_page_with_a_kind_that_is_not_known_is_read_all_the_same() {
+    fn a_page_with_an_unknown_kind_of_event_still_parses() {
         let page: EventPage = serde_json::from_value(serde_json::json!({
             "events": [
                 {"type": "household_changed", "agent": "ann", "change": "joined", "cursor": 3},
-                {"type": "of_tomorrow", "agent": {"any": ["thing"]}, "cursor": 4},
+                {"type": "from_a_newer_version", "agent": {"any": ["thing"]}, "cursor": 4},
             ],
             "cursor": 4,
         }))
@@ -276,7 +277,7 @@ mod tests {
         assert!(matches!(page.events[0].event, Event::HouseholdChanged { .. }));
         assert_eq!(page.events[1], Entry { event: Event::Unknown, cursor: 4.into() });
         let broken = serde_json::json!({"events": [{"type": "household_changed", "cursor": 3}], "cursor": 3});
-        assert!(serde_json::from_value::<EventPage>(broken).is_err(), "a kind that is known has all of its fields");
+        assert!(serde_json::from_value::<EventPage>(broken).is_err(), "a known kind must have all of its fields");
     }
 
     #[test]

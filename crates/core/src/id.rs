@@ -14,7 +14,7 @@ use crate::name::AgentName;
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
-    /// Nothing there.
+    /// An empty text.
     #[error("an id cannot be empty")]
     Empty,
     /// More than [`MAX_ID_CHARS`].
@@ -25,7 +25,7 @@ pub enum BadId {
     BadChar(char),
 }
 
-/// Orders the ids made in the same millisecond by this process; locked for a few instructions only.
+/// Orders the ids that this process makes in the same millisecond.
 static ORDER: Mutex<Option<ContextV7>> = Mutex::new(None);
 
 /// Returns a new time-ordered UUID. Two made by one process at the same instant sort in the order of creation.
@@ -62,7 +62,7 @@ macro_rules! text_id {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Takes an id that this or another system made.
+            /// Parses an id of this or another system.
             pub fn parse(text: &str) -> Result<Self, BadId> {
                 check(text)?;
                 Ok(Self(text.into()))
@@ -120,23 +120,23 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// One message, for ever.
+    /// The id of a message.
     MessageId
 }
 text_id! {
-    /// One session: a subject between its members.
+    /// The id of a session.
     SessionId
 }
 text_id! {
-    /// One task.
+    /// The id of a task.
     TaskId
 }
 text_id! {
-    /// One request for a connection and what became of it.
+    /// The id of a connection, from its request on.
     ConnectionId
 }
 text_id! {
-    /// Ties a question to its answers across any number of messages.
+    /// Correlates a question with its answers across any number of messages.
     CorrelationId
 }
 
@@ -154,7 +154,7 @@ impl SessionId {
     }
 }
 
-/// One live run of an agent.
+/// The id of a goal: one live run of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GoalId(pub Uuid);
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_made_in_one_instant_sort_in_the_order_of_making() {
+    fn ids_made_at_one_instant_sort_in_order_of_creation() {
         let now = Timestamp::from_millisecond(1_772_000_000_123).unwrap();
         let ids: Vec<_> = (0..1_000).map(|_| MessageId::fresh(now)).collect();
         assert!(ids.is_sorted());

@@ -1,8 +1,8 @@
 //! The domain: names, messages, tasks, cards, rules, wire formats and rendering.
 //!
-//! This crate does no I/O, starts no runtime and reads no clock: callers pass the time in. Every office (a directory, a server)
-//! and every door (the command line, MCP, a bridge) uses its types, so that a message that enters by one door can leave by any
-//! other.
+//! This crate does no I/O, starts no runtime and reads no clock: callers pass the time in. Every office (a directory, a
+//! server) and every door (the command line, MCP, a bridge) uses its types, so that a message that enters by one door
+//! can leave by any other.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -18,8 +18,8 @@ pub const MAX_KIND_CHARS: usize = 64;
 pub const MAX_SUBJECT_CHARS: usize = 255;
 /// Longest `content` of one message in the network office, the field that every client knows.
 pub const MAX_CONTENT_CHARS: usize = 10_000;
-/// Longest text of one message in the network office, all text parts together. Longer than `content` may be, so a long text is
-/// sent in `parts`; documents show all of it.
+/// Longest text of one message in the network office, all text parts together. Longer than `content` may be, so a long
+/// text is sent in `parts`; documents show all of it.
 pub const MAX_TEXT_CHARS: usize = 100_000;
 /// Longest introduction in a connection request.
 pub const MAX_INTRO_CHARS: usize = 500;
@@ -70,8 +70,8 @@ pub const INBOX_PREVIEW: usize = 3;
 pub const MAX_INBOX_SESSIONS: u32 = 500;
 /// Longest content of a message that an inbox of the network office shows; a longer one is cut and marked.
 pub const MAX_PREVIEW_CHARS: usize = 2_000;
-/// Largest parts, metadata or callback that an inbox of the network office shows, each in bytes of JSON; larger ones are
-/// left out and marked.
+/// Largest parts, metadata or callback that an inbox of the network office shows, each in bytes of JSON; larger ones
+/// are left out and marked.
 pub const MAX_PREVIEW_BYTES: usize = 4 * 1024;
 /// Bytes after which a page of the network office ends, however many items were asked for. It always has one item.
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;

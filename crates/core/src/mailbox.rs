@@ -1,8 +1,8 @@
 //! The interface of an office, as one agent uses it.
 //!
-//! A [`Mailbox`] is bound to one agent, so that no verb takes a sender's name and nobody can act for another. A directory, a
-//! server's client and the in-memory office of the tests implement it; the command line, MCP and the bridges are written once
-//! against it.
+//! A [`Mailbox`] is bound to one agent, so that no verb takes a sender's name and nobody can act for another. A
+//! directory, a server's client and the in-memory office of the tests implement it; the command line, MCP and the
+//! bridges are written once against it.
 //!
 //! Where an office has no such concept (connections in a directory: `allow_from` decides there) the verb returns
 //! [`Code::Unsupported`](crate::Code::Unsupported) and says what there is instead.
@@ -69,7 +69,7 @@ pub struct TaskFilter {
 }
 
 impl TaskFilter {
-    /// Whether the filter selects this task for `me`.
+    /// Whether the filter selects this task of `me`.
     pub fn wants(&self, me: &AgentName, task: &Task) -> bool {
         self.owned.is_none_or(|owned| owned == (task.owner == *me))
             && self.state.is_none_or(|state| state == task.state)
@@ -82,9 +82,9 @@ impl TaskFilter {
 pub struct ClaimRequest {
     /// At most this many messages.
     pub limit: usize,
-    /// Urgent ones first, then by time; else by time alone.
+    /// Whether to order by priority before time.
     pub urgent_first: bool,
-    /// How long the claim lasts. Ignored by a directory with kernel locks, which the kernel releases when the holder dies.
+    /// How long the claim lasts. Ignored by a directory with kernel locks, which end with the process.
     pub lease: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Default for ClaimRequest {
     }
 }
 
-/// What to search for in one's own messages. All conditions hold together.
+/// A search of the caller's own messages. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SearchQuery {
     /// Words, and "phrases in quotes".
@@ -120,26 +120,27 @@ pub struct SearchQuery {
 /// One agent's mailbox at an office. See the [module](self).
 #[async_trait]
 pub trait Mailbox: Send + Sync {
-    /// Whose mailbox this is.
+    /// The agent that this mailbox belongs to.
     fn me(&self) -> &AgentName;
 
-    /// What and where the office is, for people: `directory /home/ann/.nanobot/mailboxes`.
+    /// Type and location of the office, for people: `directory /home/ann/.nanobot/mailboxes`.
     fn describe(&self) -> String;
 
-    // Who is here.
+    // Agents.
 
     /// Registers the caller's card, or replaces it.
     async fn register(&self, card: Card) -> Result<AgentEntry>;
 
-    /// All agents that the caller may know of, by name.
+    /// All agents that the caller may see, by name.
     async fn agents(&self) -> Result<Vec<AgentEntry>>;
 
-    /// The agent of this name, if the caller may know of it.
+    /// The agent of this name, if the caller may see it.
     async fn agent(&self, name: &AgentName) -> Result<Option<AgentEntry>> {
         Ok(self.agents().await?.into_iter().find(|agent| agent.name == *name))
     }
 
-    /// Whether the person of the caller's household paused it: its messages are held back, and nobody is to be woken for them.
+    /// Whether the caller is paused by the person of its household: its messages are held back, and no client is rung
+    /// for them.
     async fn is_paused(&self) -> Result<bool> {
         Ok(false)
     }
@@ -157,7 +158,7 @@ pub trait Mailbox: Send + Sync {
         ))
     }
 
-    // Who may write to whom.
+    // Connections.
 
     /// Asks another agent for a connection.
     async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
@@ -182,18 +183,18 @@ pub trait Mailbox: Send + Sync {
         Err(no_connections())
     }
 
-    // Mail.
+    // Messages.
 
     /// Sends a message. When this returns, it is durable.
     ///
-    /// A task that the office rejects (allow_from, quota, deadline) is a success: the result says `rejected` and why, and a task
-    /// update that says the same is in the caller's own mailbox.
+    /// A task that the office rejects (allow_from, quota, deadline) is a success: the result says `rejected` and why,
+    /// and a task update that says the same is in the caller's own mailbox.
     async fn send(&self, draft: Draft) -> Result<Sent>;
 
     /// The caller's sessions, with previews. Marks nothing as read.
     async fn inbox(&self, unread_only: bool) -> Result<Inbox>;
 
-    /// The page of the inbox after the one with this `next`. Offices that return all sessions at once have none.
+    /// The next page of the inbox, by the `next` of the page before. Empty in offices that return all sessions at once.
     async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
         let _ = (unread_only, next);
         Ok(Inbox::default())
@@ -205,32 +206,32 @@ pub trait Mailbox: Send + Sync {
     /// One message that the caller sent or received, with its receipts.
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts>;
 
-    /// Marks messages to the caller as handled. Returns how many were not yet; acknowledging an id twice is no error.
+    /// Marks messages to the caller as handled. Returns how many were unread; acknowledging an id twice is no error.
     async fn ack(&self, ids: &[MessageId]) -> Result<u64>;
 
-    /// Claims unread messages that no other consumer has claimed. The claim ends when the holder dies, or with the lease, unless
-    /// they are acknowledged or released before.
+    /// Claims unread messages that no other consumer has claimed. The claim ends when the holder dies, or with the
+    /// lease, unless they are acknowledged or released before.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>>;
 
     /// Releases claimed messages, to be claimed again.
     async fn release(&self, ids: &[MessageId]) -> Result<()>;
 
-    /// Extends the claim on these messages to this long from now; those no longer claimed stay so. A directory with kernel locks
-    /// has nothing to renew.
+    /// Extends the claim on these messages to this long from now; those no longer claimed stay so. A directory with
+    /// kernel locks has nothing to renew.
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
         let _ = (ids, lease);
         Ok(())
     }
 
-    /// Tells the senders of these messages that a client of the caller was rung for them, where they are unread and it is the
-    /// first time ([`Receipt::rung_at`](crate::Receipt::rung_at)). A directory does not record it.
+    /// Records in the receipts of these messages that a client of the caller was rung for them, if they are unread and
+    /// it is the first time ([`Receipt::rung_at`](crate::Receipt::rung_at)). A directory does not record it.
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
         let _ = ids;
         Ok(())
     }
 
-    /// Tells the office how waking a client session of the caller's stands, for the caller's person to see. A directory keeps no such
-    /// note: [`Code::Unsupported`](crate::Code::Unsupported).
+    /// Reports the wake-up state of one of the caller's client sessions, for the caller's person to see. A directory
+    /// returns [`Code::Unsupported`](crate::Code::Unsupported).
     async fn report_wake(&self, report: &WakeReport) -> Result<()> {
         let _ = report;
         Err(OfficeError::unsupported(
@@ -238,9 +239,8 @@ pub trait Mailbox: Send + Sync {
         ))
     }
 
-    /// What the caller's consumers, in any process, have claimed and not acknowledged: at most
-    /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Claims nothing. It tells another door of the same agent what is
-    /// being worked on.
+    /// Messages that the caller's consumers, in any process, have claimed and not acknowledged: at most
+    /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Claims nothing itself.
     async fn claimed(&self) -> Result<Vec<Message>> {
         Ok(Vec::new())
     }
@@ -256,17 +256,17 @@ pub trait Mailbox: Send + Sync {
         found.ok_or_else(|| no_task(id))
     }
 
-    /// Moves a task that was given to the caller, and tells its owner by a task update. States skipped on the way are passed
-    /// through, with one update for the last.
+    /// Moves a task that was given to the caller to another state, and sends its owner a task update. Skipped states
+    /// are passed through, with one update for the last.
     ///
-    /// Accepting a task is decided by the office once more, atomically: where it refuses (quota, deadline), the task is rejected,
-    /// its owner is told why, and this returns [`Code::Conflict`](crate::Code::Conflict) with the reason.
+    /// The office decides again, atomically, whether the task may be accepted. If not (quota, deadline), the task is
+    /// rejected, its owner gets the reason, and this returns [`Code::Conflict`](crate::Code::Conflict) with it.
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task>;
 
     // The log.
 
-    /// Returns what happened after `since`, and waits up to `wait` if there is nothing yet. Without `since` it returns at once
-    /// with an empty page whose cursor is the current end of the log.
+    /// Returns the log entries after `since`, waiting up to `wait` if there are none yet. Without `since` it returns at
+    /// once with an empty page whose cursor is the current end of the log.
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage>;
 
     // Group chats and search.
@@ -302,7 +302,7 @@ pub trait Mailbox: Send + Sync {
     }
 }
 
-/// Sends drafts of one agent: an office, or a door that adds to a draft before the office gets it.
+/// Sends drafts of one agent: an office, or a door that completes a draft before the office gets it.
 #[async_trait]
 pub trait Outgoing: Send + Sync {
     /// The sender.

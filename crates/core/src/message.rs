@@ -14,7 +14,7 @@ use crate::limits::MAX_KIND_CHARS;
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// The subject of messages without one; sessions that go by subject are found by it.
+/// The subject of messages without one, by which they share a session.
 pub const NO_SUBJECT: &str = "(no subject)";
 
 /// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
@@ -25,7 +25,8 @@ pub struct Message {
     pub id: MessageId,
     /// Who the office says sent it; never a field that the sender filled in.
     pub from: AgentName,
-    /// Whether the office says that its sender was the person of the reader's household when it was sent. No sender can say so itself.
+    /// Whether its sender was the person of the reader's household when it was sent. Set by the office, never by a
+    /// sender.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_person: bool,
     /// Who receives it.
@@ -38,69 +39,70 @@ pub struct Message {
     /// The session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// A line that names the session.
+    /// The session's subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The content.
     pub parts: Vec<Part>,
-    /// How soon it wants to be read.
+    /// How urgent it is.
     #[serde(default)]
     pub priority: Priority,
     /// Hops left. At 0 it may not be relayed, and automatic answers end ([`Message::provokes_answer`]).
     pub ttl: u8,
-    /// Whose hands it went through, the sender last.
+    /// The agents that it passed through, the sender last.
     pub trace: Vec<AgentName>,
     /// The task it carries or reports on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRef>,
-    /// Where the agent that set it wants the answer to go.
+    /// Where the answer shall go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
     /// The message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
-    /// Ties a question to its answers.
+    /// Correlates a question with its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
-    /// Whatever else the sender wants to say to programs.
+    /// Further data from the sender, for programs.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub metadata: Object,
 }
 
 impl Message {
-    /// The text of all text parts, each on lines of its own.
+    /// The text of all text parts, joined by newlines.
     pub fn text(&self) -> String {
         text_of(&self.parts)
     }
 
-    /// Whether a program sent this by itself, with no person or model deciding to.
+    /// Whether a program sent this without a person or a model having decided to.
     pub fn is_automatic(&self) -> bool {
         is_automatic(&self.metadata)
     }
 
-    /// Whether the office notes that a person or a model decided to pass this on. Files of other programs have no such note.
+    /// Whether a person or a model decided to pass this on, by the office's note. Files of other programs have no such
+    /// note.
     pub fn is_decided(&self) -> bool {
         self.metadata.get(AUTOMATIC) == Some(&Value::Bool(false))
     }
 
-    /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one. Without
-    /// hops left only what somebody decided to send is answered, and that answer is the last.
+    /// Whether an agent that answers automatically may answer this. A task update is never answered; a message without
+    /// hops left only if somebody decided to pass it on, and that answer is the last.
     pub fn provokes_answer(&self) -> bool {
         self.kind != Kind::TaskUpdate && (self.ttl > 0 || self.is_decided())
     }
 }
 
-/// The metadata field that is `true` where a program sent a message by itself (a bridge that carries an agent's answer back, a
-/// script that confirms), and `false` where an office accepted a draft that passes a message on by somebody's decision. It is in
-/// the metadata because every wire format and every store keeps those.
+/// The metadata field that is `true` where a program sent a message by itself (a bridge that carries an agent's answer
+/// back, a script that confirms), and `false` where a person or a model decided to pass a message on. It is in the
+/// metadata because every wire format and every store keeps those.
 pub const AUTOMATIC: &str = "automatic";
 
-/// Whether this metadata marks a message as sent by a program by itself.
+/// Whether this metadata marks a message as automatic.
 pub fn is_automatic(metadata: &Object) -> bool {
     metadata.get(AUTOMATIC) == Some(&Value::Bool(true))
 }
 
-/// The text of all text parts, each on lines of its own.
+/// The text of all text parts, joined by newlines.
 pub fn text_of(parts: &[Part]) -> String {
     match parts {
         [Part::Text { text }] => text.clone(),
@@ -122,9 +124,9 @@ pub fn text_of(parts: &[Part]) -> String {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    /// Words.
+    /// Text.
     Text {
-        /// The words.
+        /// The text.
         #[cfg_attr(feature = "openapi", schema(pattern = "^[^\\x00]*$"))]
         text: String,
     },
@@ -135,7 +137,7 @@ pub enum Part {
     },
     /// A file that both sides can reach.
     File {
-        /// Where it is. Names a file, carries no bytes.
+        /// Its path; the content is not sent.
         path: String,
         /// Its media type, where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,24 +162,24 @@ impl Part {
     }
 }
 
-/// How soon a message wants to be read. Ordered: `Urgent` is the greatest.
+/// How urgent a message is. Ordered: `Urgent` is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// When there is nothing else.
+    /// After all others.
     Low,
-    /// In turn.
+    /// The default.
     #[default]
     Normal,
-    /// Before the rest.
+    /// Before normal messages.
     High,
-    /// First.
+    /// Before all others.
     Urgent,
 }
 
 impl Priority {
-    /// All of them, least first.
+    /// All priorities in ascending order.
     pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Urgent];
 
     /// The word on the wire.
@@ -291,16 +293,16 @@ impl<'de> Deserialize<'de> for Kind {
     }
 }
 
-/// Where the agent that set it wants the answer to go: a conversation of its own in some channel.
+/// Where the answer to a task shall go: a conversation of the agent that set it.
 ///
-/// It travels with a task and its updates, and is honoured only by the agent that set it.
+/// It travels with a task and its updates, and only the agent that set it may use it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Callback {
     /// The channel, such as `feishu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The conversation's key within its owner, such as `feishu:user_123`.
+    /// The key of the conversation, such as `feishu:user_123`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// The chat within the channel.

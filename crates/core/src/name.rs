@@ -1,7 +1,8 @@
 //! The name of an agent: its address, and always one safe path component.
 //!
-//! *Plain* names, of ASCII letters, digits, `-`, `_` and `.`, go everywhere. Programs that share a directory with us also
-//! use letters of other scripts and single spaces; such names are read and answered there, and no server registers them.
+//! *Plain* names, of ASCII letters, digits, `-`, `_` and `.`, go everywhere. Programs that share a directory with us
+//! also use letters of other scripts and single spaces; such names are read and answered there, and no server registers
+//! them.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -12,14 +13,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::limits::{MAX_NAME_BYTES, MAX_NAME_CHARS, MIN_SERVER_NAME_CHARS};
 use crate::render::is_invisible;
 
-/// Most combining marks on one letter: no script needs more, and stacks of them cover their neighbours.
+/// Maximum number of combining marks on one letter: no script needs more, and longer stacks overlap their neighbours.
 const MAX_MARKS: usize = 4;
 
-/// 1–100 letters (with their marks), digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space between
-/// them.
+/// 1–100 letters (with their marks), digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space
+/// between them.
 ///
-/// Parsed at the edge; nothing below handles a raw string. Because of the rule a name can stand in a path or a log line as
-/// it is, and a [plain](Self::is_plain) one wherever ASCII does.
+/// Parsed at the edge; nothing below handles a raw string. Because of the rule a name can stand in a path or a log line
+/// as it is, and a [plain](Self::is_plain) one wherever ASCII does.
 ///
 /// ```
 /// use amb_core::AgentName;
@@ -34,7 +35,7 @@ pub struct AgentName(Box<str>);
 /// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
-    /// Nothing there.
+    /// An empty text.
     #[error("an agent name cannot be empty")]
     Empty,
     /// More than [`MAX_NAME_CHARS`].
@@ -49,7 +50,7 @@ pub enum BadName {
     /// Begins with `.` or `_`, which would hide a file or imitate one of ours.
     #[error("an agent name cannot begin with {0:?}: in a directory such names are hidden files and the office's own")]
     BadStart(char),
-    /// Fine elsewhere, but not registrable on a server.
+    /// Valid in a directory, but not on a server.
     #[error("a name on a server has {MIN_SERVER_NAME_CHARS} to {MAX_NAME_CHARS} letters, digits, '-' and '_'")]
     NotForServer,
     /// A word that a model could take for an authority, or that a server's own paths use.
@@ -57,8 +58,8 @@ pub enum BadName {
     Reserved(Box<str>),
 }
 
-/// Names that no new agent or group gets, in any case of letters: words that a model could take for an authority, and
-/// `register`, which stands where an agent's name does in a server's paths (`me` does too, and is too short for a name there).
+/// Names that no new agent or group may take, compared without case: words that a model could take for an authority,
+/// and `register`, which would collide with a server's path (so would `me`, which is too short for a name there).
 /// Agents that have such a name keep it.
 pub const RESERVED_NAMES: [&str; 20] = [
     "admin",
@@ -119,8 +120,8 @@ impl AgentName {
     /// Parses a name under the narrower rule for registering on a server: 3–100 of `A-Z a-z 0-9 - _`, and none that is
     /// [reserved](RESERVED_NAMES).
     ///
-    /// The leading `_` that the server's contract would allow is refused like everywhere else: the same agent may live in a
-    /// directory, where names are file names and those with a leading `_` are the office's own (`_registry.json`).
+    /// The leading `_` that the server's contract would allow is refused like everywhere else: the same agent may live
+    /// in a directory, where names are file names and those with a leading `_` are the office's own (`_registry.json`).
     pub fn parse_for_server(text: &str) -> Result<Self, BadName> {
         let name = Self::parse(text)?;
         if text.len() < MIN_SERVER_NAME_CHARS || text.contains('.') || !name.is_plain() {
@@ -144,42 +145,42 @@ impl AgentName {
         }
     }
 
-    /// Whether it has ASCII letters, digits, `-`, `_` and `.` alone.
+    /// Whether it consists of ASCII letters, digits, `-`, `_` and `.` only.
     pub fn is_plain(&self) -> bool {
         is_plain(&self.0)
     }
 
-    /// Whether a server may register a new agent of this name.
+    /// Checks that a server may register a new agent under this name.
     pub fn check_new(&self) -> Result<(), BadName> {
         if !self.is_plain() {
             return Err(BadName::NotForServer);
         }
-        match RESERVED_NAMES.iter().any(|word| self.is_like(word)) {
+        match RESERVED_NAMES.iter().any(|word| self.eq_ignore_case(word)) {
             true => Err(BadName::Reserved(self.0.clone())),
             false => Ok(()),
         }
     }
 
-    /// Whether the two differ at most in the case of their letters. No two agents get such names.
-    pub fn is_like(&self, other: &str) -> bool {
+    /// Whether the two are equal without regard to case. No two agents of a server have such names.
+    pub fn eq_ignore_case(&self, other: &str) -> bool {
         self.0.eq_ignore_ascii_case(other)
     }
 
-    /// The name in the form in which names are compared.
+    /// The name in lower case, for comparing without case.
     pub fn folded(&self) -> String {
         self.0.to_ascii_lowercase()
     }
 
-    /// Whether this is another name in other characters that mean the same, such as a letter and its accent in one character or
-    /// in two. Names differ by their characters, like file names; two that a person cannot tell apart are not given to two
-    /// agents.
+    /// Whether the two are different names that look the same, such as one with an accented letter as one character and
+    /// one with letter and accent apart (equal after Unicode normalization). A directory has no two agents with such
+    /// names.
     pub fn looks_like(&self, other: &str) -> bool {
         use unicode_normalization::UnicodeNormalization;
         !self.is_plain() && self.as_str() != other && self.0.nfc().eq(other.nfc())
     }
 
-    /// The name for use in a sentence: as it is where it is plain, else in quotes, since several words could read like a part of
-    /// the sentence.
+    /// The name for use in a sentence: in quotes unless it is plain, since several words could read like a part of the
+    /// sentence.
     pub fn quoted(&self) -> Cow<'_, str> {
         match self.is_plain() {
             true => Cow::Borrowed(&self.0),
@@ -187,14 +188,14 @@ impl AgentName {
         }
     }
 
-    /// Of the candidates for a name, the one with exactly this name, else the only one that is like it.
+    /// Returns the candidate with exactly this name, else the only one that differs in case alone.
     pub fn meant<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
         let mut like = Vec::new();
         for one in found {
             if name(&one) == self.as_str() {
                 return Some(one);
             }
-            if self.is_like(name(&one)) {
+            if self.eq_ignore_case(name(&one)) {
                 like.push(one);
             }
         }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_any_script_and_single_spaces_are_read_and_no_server_registers_them() {
+    fn letters_of_any_script_and_single_spaces_are_accepted_except_by_servers() {
         for wide in ["代码 助手", "Zoë", "code reviewer", &"代".repeat(66)] {
             let name = AgentName::parse(wide).unwrap();
             assert!(name.as_str() == wide && !name.is_plain());
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_on_letters_and_never_alone_or_in_piles() {
+    fn combining_marks_need_a_letter_and_are_limited() {
         for good in ["Zoe\u{308}", "हिन्दी सहायक", "தமிழ்", "ผู้ช่วย", "e\u{301}\u{323}"]
         {
             let name = AgentName::parse(good).unwrap();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_letters_in_other_characters_are_another_name_that_looks_like_it() {
+    fn names_that_differ_in_unicode_normalization_look_alike() {
         let (composed, decomposed) = ("Zo\u{eb}", "Zoe\u{308}");
         let name = AgentName::parse(composed).unwrap();
         assert_ne!(name, AgentName::parse(decomposed).unwrap());
@@ -335,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn no_new_agent_takes_a_name_that_could_be_an_authoritys() {
+    fn no_new_agent_takes_a_reserved_name() {
         for word in ["register", "Register", "system", "ROOT", "Admin", "assistant", "user", "Operator"] {
             assert_eq!(AgentName::parse_for_server(word), Err(BadName::Reserved(word.into())));
-            assert!(AgentName::parse(word).is_ok(), "who has it keeps it");
+            assert!(AgentName::parse(word).is_ok(), "an agent that has it keeps it");
         }
         assert!(RESERVED_NAMES.is_sorted());
         assert!(AgentName::parse_for_server("me").is_err());
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_the_one_that_has_it_or_the_only_one_like_it() {
+    fn a_name_resolves_to_an_exact_match_or_the_only_one_in_another_case() {
         let meant = |name: &str, known: &[&'static str]| {
             AgentName::parse(name).unwrap().meant(known.iter().copied(), |known| known)
         };

@@ -3,20 +3,20 @@
 use crate::limits::{DEFAULT_AGENT_BYTES, DEFAULT_AGENT_MESSAGES};
 use crate::{Code, OfficeError};
 
-/// Mail that is stored: how much of it there is, or how much is about to be added.
+/// An amount of mail, stored or about to be added.
 ///
-/// A message is charged to the agent that sent it, once for each agent that it went to, and so is a line of a transcript to its
-/// author. Its bytes are those of its text, parts, metadata and callback (of a line: all of it) as they are stored; what a
-/// group's message says is stored once.
+/// A message is charged to its sender once for each recipient, and a transcript line to its author. Bytes are those of
+/// text, parts, metadata and callback (of a line: all of it) as stored; the content of a group's message is stored
+/// once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Messages and lines.
     pub messages: u64,
-    /// Bytes of what they say.
+    /// Bytes of their content.
     pub bytes: u64,
 }
 
-/// The most that may be stored; `None` is any amount.
+/// Maximum amounts; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
     /// Messages of one agent.
@@ -44,10 +44,10 @@ impl Quotas {
     /// No limits.
     pub const NONE: Self = Self { agent_messages: None, agent_bytes: None, office_messages: None, office_bytes: None };
 
-    /// Decides whether a sender that stores so much, in an office that stores so much, may add this.
+    /// Checks whether a sender may add `more` to what it and the whole office have stored.
     ///
     /// # Errors
-    /// `over_quota` with the first limit that it would exceed.
+    /// `over_quota`, naming the first limit that would be exceeded.
     pub fn check(&self, sender: Usage, office: Usage, more: Usage) -> Result<(), OfficeError> {
         let exceeds = |used: u64, more: u64, most: Option<u64>| most.filter(|most| used.saturating_add(more) > *most);
         if let Some(most) = exceeds(sender.messages, more.messages, self.agent_messages) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_exceed_a_limit_is_refused_by_the_name_of_that_limit() {
+    fn the_error_names_the_limit_that_would_be_exceeded() {
         let used = Usage { messages: 9, bytes: 90 };
         let more = Usage { messages: 1, bytes: 10 };
         let limits = |agent_messages, agent_bytes, office_messages, office_bytes| Quotas {

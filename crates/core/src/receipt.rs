@@ -1,4 +1,4 @@
-//! What one recipient did with a message. Each state is reported only once it is true.
+//! Receipts: how far a message has come with one recipient. A state is reported only once it is true.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,21 +18,21 @@ pub enum ReceiptState {
     Read,
 }
 
-/// A message's way to one recipient.
+/// The receipt of a message for one recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipt {
-    /// Whose mailbox.
+    /// The recipient.
     pub recipient: AgentName,
     /// How far it has come.
     pub state: ReceiptState,
-    /// When it was durable there.
+    /// When it became durable in the mailbox.
     pub queued_at: Timestamp,
-    /// When it was handed over.
+    /// When it was handed to the recipient's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<Timestamp>,
-    /// When a client of the recipient's was first rung for it, as that client's wake-up reported. Nobody is known to have
-    /// seen it, so `state` does not change.
+    /// When a client of the recipient was first rung for it. `state` does not change, since the client may not have
+    /// seen it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rung_at: Option<Timestamp>,
     /// When it was read.
@@ -41,7 +41,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// The receipt of these moments.
+    /// The receipt with these times.
     pub fn of(
         recipient: AgentName,
         queued_at: Timestamp,
@@ -56,7 +56,7 @@ impl Receipt {
         Self { recipient, state, queued_at, delivered_at, rung_at: None, read_at }
     }
 
-    /// With the moment at which a client was rung for it.
+    /// Sets when a client was rung for it.
     pub fn rung(self, rung_at: Option<Timestamp>) -> Self {
         Self { rung_at, ..self }
     }

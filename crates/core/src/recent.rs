@@ -1,10 +1,10 @@
-//! A bounded set that forgets its oldest members.
+//! A bounded set that evicts its oldest members.
 
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
-/// At most `CAPACITY` members. Of more, those that were added first are forgotten.
+/// A set of at most `CAPACITY` members; the oldest are evicted first.
 #[derive(Debug)]
 pub struct RecentSet<T, const CAPACITY: usize> {
     members: HashSet<T>,
@@ -32,7 +32,7 @@ impl<T: Clone + Eq + Hash, const CAPACITY: usize> RecentSet<T, CAPACITY> {
         true
     }
 
-    /// Removes a member. Its place in the order stays, and expires by itself.
+    /// Removes a member. Its slot in the order stays until it is evicted.
     pub fn remove(&mut self, member: &T) {
         self.members.remove(member);
     }
@@ -45,7 +45,7 @@ impl<T: Clone + Eq + Hash, const CAPACITY: usize> RecentSet<T, CAPACITY> {
         self.members.contains(member)
     }
 
-    /// What was added and is not forgotten, latest first.
+    /// The members that were not evicted, latest first; removed ones included.
     pub fn latest(&self) -> impl Iterator<Item = &T> {
         self.order.iter().rev()
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_members_are_forgotten() {
+    fn the_oldest_members_are_evicted() {
         let mut set = RecentSet::<u32, 3>::default();
         assert!(set.insert(1) && !set.insert(1));
         assert!((2..=4).all(|member| set.insert(member)));

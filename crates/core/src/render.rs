@@ -1,4 +1,4 @@
-//! Messages as a model sees them: fenced, so that no text can imitate the frame, another sender or the system.
+//! Messages as a model sees them: inside frames that no text can imitate, so that peer text is data.
 //!
 //! | shape | function | frame |
 //! |---|---|---|
@@ -9,11 +9,11 @@
 //! | messages of live peers | [`render_peer_messages_block`] | its own tags, neutralised in bodies |
 //! | the end of a background task | [`TaskNotification::render`] | everything escaped |
 //!
-//! A shape that only one door shows is built there with a [`Page`].
+//! A shape that only one door needs is built there with a [`Page`].
 //!
-//! Every shape follows the same rules, implemented in [`fence`] and [`visible`]: an attribute is one line and escaped; a body is
-//! left byte for byte, except that tags of our own frames lose their `<`, a guessed nonce is masked, and invisible characters are
-//! written out, such as `⟨U+202E⟩`.
+//! Every shape follows the same rules, implemented in [`fence`] and [`visible`]: an attribute is escaped and on one
+//! line; a body is kept byte for byte, except that tags of our own frames lose their `<`, a guessed nonce is masked,
+//! and invisible characters are written out, such as `⟨U+202E⟩`.
 
 mod content;
 pub mod conversation;

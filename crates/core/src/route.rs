@@ -1,18 +1,18 @@
-//! Ttl and trace: how loops end and replies still pass.
+//! ttl and trace, which stop loops and let replies pass.
 //!
 //! Every hop costs 1 ttl and appends the sender to the trace, the first hop too.
 //!
 //! - *Relaying* (passing a message on to a third agent) is refused at ttl 0 or when the target is already in the trace.
-//! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes back to the
-//!   sender, so the trace is not checked; but it costs 1 ttl, so two programs that answer each other stop after three messages.
-//!   What a person or a model passed on ([`Draft::noted`](crate::Draft::noted)) is answered at ttl 0 too, once: the answer is
-//!   automatic and has ttl 0 itself.
-//! - A reply that a person or a model decided to send starts with fresh hops: however long a conversation is, the next question
-//!   can be answered automatically.
+//! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes
+//!   back to the sender, so the trace is not checked; but it costs 1 ttl, so two programs that answer each other stop
+//!   after three messages. A message that a person or a model decided to pass on
+//!   ([`Draft::noted`](crate::Draft::noted)) may be answered once more at ttl 0, by an answer that has ttl 0 itself.
+//! - A reply that a person or a model decided to send has fresh hops, so that in a long conversation the next question
+//!   can still be answered automatically.
 //! - A *task update* to the task's owner costs nothing.
 //!
-//! Files that other programs write carry no mark, but their own ttl and trace, which an automatic reply or a relay continues:
-//! they count as automatic.
+//! Files that other programs write carry no mark, but their own ttl and trace, which an automatic reply or a relay
+//! continues: they count as automatic.
 
 use crate::limits::DEFAULT_TTL;
 use crate::message::Message;
@@ -23,7 +23,7 @@ use crate::name::AgentName;
 pub struct Hop {
     /// Hops left after this one.
     pub ttl: u8,
-    /// Everybody who sent it on, the sender of this hop last.
+    /// The agents that sent it on, the sender of this hop last.
     pub trace: Vec<AgentName>,
 }
 
@@ -33,12 +33,12 @@ pub enum Refused {
     /// No hops left for passing it on.
     #[error("this has been passed on as often as its ttl allows; do the work yourself")]
     TtlExhausted,
-    /// It would reach an agent that had it before.
+    /// It would return to an agent that had it before.
     #[error("{} has already handled this (trace: {}); do it yourself or ask another agent", .target.quoted(), path(.trace))]
     Circular {
         /// That agent.
         target: AgentName,
-        /// The agents that it passed.
+        /// The agents that it passed through.
         trace: Vec<AgentName>,
     },
     /// No hops left for another automatic reply.
@@ -64,8 +64,8 @@ pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Re
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
-/// The hop of an automatic answer to the sender of `parent`. Where `parent` has no hops left but somebody decided to send it, the
-/// answer has none either, so that it is the last.
+/// The hop of an automatic answer to the sender of `parent`. If `parent` has no hops left but somebody decided to send
+/// it, the answer has none either, which makes it the last.
 pub fn automatic_reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused> {
     let ttl = match parent.ttl.checked_sub(1) {
         Some(ttl) => ttl,
@@ -80,8 +80,8 @@ pub fn task_update(parent: &Message, by: &AgentName) -> Hop {
     Hop { ttl: parent.ttl, trace: extended(parent, by) }
 }
 
-/// The hop of a draft that answers `parent`. A "reply" to anyone but the sender is decided like a relay; following up on one's
-/// own message starts with fresh hops, since nobody else's message caused it.
+/// The hop of a draft that answers `parent`. A "reply" to anyone but the sender counts as a relay; a follow-up to one's
+/// own message has fresh hops, since no other agent's message caused it.
 pub fn reply(parent: &Message, by: &AgentName, to: &AgentName, automatic: bool) -> Result<Hop, Refused> {
     if parent.from != *by && parent.from != *to {
         relay(parent, by, to)
@@ -179,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_question_passed_on_to_the_last_hop_is_answered_once() {
+    fn a_question_relayed_to_its_last_hop_is_answered_once() {
         let at_b = arrived("a", "b", fresh(&name("a")));
         let at_c = arrived("b", "c", relay(&at_b, &name("b"), &name("c")).unwrap());
         let mut at_d = arrived("c", "d", relay(&at_c, &name("c"), &name("d")).unwrap());
-        assert_eq!((at_d.ttl, at_d.provokes_answer()), (0, false), "a file of another program, which says no more");
+        assert_eq!((at_d.ttl, at_d.provokes_answer()), (0, false), "a file of another program has no mark");
         assert_eq!(automatic_reply(&at_d, &name("d")), Err(Refused::ReplyExhausted));
         at_d.metadata.insert("automatic".into(), false.into());
         assert!(at_d.provokes_answer());
-        assert_eq!(relay(&at_d, &name("d"), &name("e")), Err(Refused::TtlExhausted), "it is still not passed on");
+        assert_eq!(relay(&at_d, &name("d"), &name("e")), Err(Refused::TtlExhausted), "it may still not be relayed");
         let mut answer = arrived("d", "c", automatic_reply(&at_d, &name("d")).unwrap());
         answer.metadata.insert("automatic".into(), true.into());
         assert_eq!((answer.ttl, answer.provokes_answer()), (0, false));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_on_as_long_as_one_side_decides_what_it_asks() {
+    fn a_conversation_continues_as_long_as_one_side_decides_to_ask() {
         let mut question = arrived("a", "b", fresh(&name("a")));
         for _ in 0..20 {
             assert!(question.provokes_answer());

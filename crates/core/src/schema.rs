@@ -1,4 +1,4 @@
-//! The OpenAPI schemas of the types whose JSON is not what their fields would say: names, ids, kinds and cursors.
+//! OpenAPI schemas of the types whose JSON differs from their fields: names, ids, kinds and cursors.
 
 use std::borrow::Cow;
 
@@ -40,17 +40,17 @@ macro_rules! text_schema {
     };
 }
 
-/// What [`AgentName::parse`] takes.
+/// The pattern of [`AgentName::parse_plain`].
 const NAME: &str = "^[A-Za-z0-9-][A-Za-z0-9._-]*$";
-/// A part of what ids take that every engine of patterns reads alike; the rest is refused with a clear answer.
+/// A pattern for ids that every regex engine reads alike; it is stricter than what is accepted.
 const WORD: &str = "^[!-~]+$";
 
 text_schema!(AgentName, "AgentName", "An agent's name: its address.", MAX_NAME_CHARS, Some(NAME));
-text_schema!(MessageId, "MessageId", "One message, for ever.", MAX_ID_CHARS, Some(WORD));
-text_schema!(SessionId, "SessionId", "One thread: a subject between its members.", MAX_ID_CHARS, Some(WORD));
-text_schema!(TaskId, "TaskId", "One task.", MAX_ID_CHARS, Some(WORD));
-text_schema!(ConnectionId, "ConnectionId", "One request for a connection.", MAX_ID_CHARS, Some(WORD));
-text_schema!(CorrelationId, "CorrelationId", "Ties a question to its answers.", MAX_ID_CHARS, Some(WORD));
+text_schema!(MessageId, "MessageId", "The id of a message.", MAX_ID_CHARS, Some(WORD));
+text_schema!(SessionId, "SessionId", "The id of a session.", MAX_ID_CHARS, Some(WORD));
+text_schema!(TaskId, "TaskId", "The id of a task.", MAX_ID_CHARS, Some(WORD));
+text_schema!(ConnectionId, "ConnectionId", "The id of a connection, from its request on.", MAX_ID_CHARS, Some(WORD));
+text_schema!(CorrelationId, "CorrelationId", "Correlates a question with its answers.", MAX_ID_CHARS, Some(WORD));
 text_schema!(Kind, "Kind", "message, task, task_update, or a label of another system.", MAX_KIND_CHARS, Some(WORD));
 
 impl PartialSchema for AllowFrom {
@@ -59,7 +59,7 @@ impl PartialSchema for AllowFrom {
         ArrayBuilder::new()
             .items(name)
             .max_items(Some(MAX_ALLOW_FROM))
-            .description(Some("Whom an agent hears: `*` is everybody, an empty list nobody."))
+            .description(Some("Whose messages an agent accepts: `*` is everybody, an empty list nobody."))
             .build()
             .into()
     }
@@ -72,7 +72,7 @@ impl ToSchema for AllowFrom {
 }
 
 impl PartialSchema for Cursor {
-    /// Always a number where there is an OpenAPI document: the network office numbers its entries.
+    /// A number: only the network office, which numbers its entries, has an OpenAPI document.
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::Integer)

@@ -1,7 +1,7 @@
-//! Stepping in: what a household's person may do to its agents, their conversations and their tasks.
+//! Stepping in: how a household's person intervenes in its agents, their conversations and their tasks.
 //!
-//! Only the person may, and only where a member of the household is concerned. Each act may be repeated; it is recorded in the
-//! log of everybody concerned with the person's name, which the office adds and no sender can forge.
+//! Only the person may, and only where a member of the household is concerned. Each act is idempotent, and is recorded
+//! in the log of everybody concerned with the person's name, which the office adds and no sender can forge.
 
 use std::fmt;
 
@@ -15,76 +15,76 @@ use crate::limits::MAX_REASSIGNMENTS;
 use crate::name::AgentName;
 use crate::task::{Decision, Task, TaskState};
 
-/// What a person did.
+/// An intervention of a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SteppedIn {
-    /// The person. The office says so.
+    /// The person, set by the office.
     pub by: AgentName,
-    /// When. Entries of an earlier version have none.
+    /// When. Missing in entries of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// What was done.
+    /// The act.
     #[serde(flatten)]
     pub act: Act,
 }
 
-/// One act of a person's.
+/// What the person did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum Act {
-    /// An agent is paused: its mail is accepted and waits.
+    /// Paused an agent: its mail is accepted and waits.
     Paused {
-        /// Which agent.
+        /// The agent.
         agent: AgentName,
     },
-    /// A paused agent gets its mail again.
+    /// Resumed a paused agent.
     Resumed {
-        /// Which agent.
+        /// The agent.
         agent: AgentName,
     },
-    /// A conversation takes no more mail.
+    /// Ended a conversation: it accepts no more messages.
     SessionEnded {
-        /// Which session.
+        /// The session's id.
         session_id: SessionId,
         /// Its subject.
         subject: String,
     },
-    /// A task was ended.
+    /// Canceled a task.
     TaskCanceled {
         /// The task as it is now.
         task: Task,
     },
-    /// A task was given to another agent.
+    /// Gave a task to another agent.
     TaskReassigned {
         /// The task as it is now.
         task: Task,
-        /// Who had it before.
+        /// The previous assignee.
         from: AgentName,
     },
-    /// The person decided about a connection in an agent's name.
+    /// Decided about a connection on behalf of an agent.
     Connection {
-        /// Which agent.
+        /// The agent.
         agent: AgentName,
-        /// The other side.
+        /// The other agent.
         with: AgentName,
-        /// What was decided.
+        /// The decision.
         did: ConnectionAct,
     },
-    /// An agent was given a new key, and all that it had ended.
+    /// Gave an agent a new key; its previous ones are no longer valid.
     KeyRenewed {
-        /// Which agent.
+        /// The agent.
         agent: AgentName,
     },
 }
 
-/// What a person decided about a connection.
+/// A person's decision about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionAct {
-    /// Asked for it.
+    /// Requested it.
     Asked,
     /// Approved the other side's request.
     Approved,
@@ -99,7 +99,7 @@ pub enum ConnectionAct {
 }
 
 impl ConnectionAct {
-    /// As it is written.
+    /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -142,7 +142,7 @@ fn subject(task: &Task) -> &str {
     task.subject.as_deref().unwrap_or(task.id.as_str())
 }
 
-/// Refuses what is sent in a conversation that a person ended.
+/// Returns an error for a conversation that a person ended.
 ///
 /// # Errors
 /// `gone`.
@@ -153,10 +153,10 @@ pub fn check_open(ended_by: Option<&str>) -> Result<(), OfficeError> {
     Err(OfficeError::new(Code::Gone, detail))
 }
 
-/// The state in which a cancelled task ends; `None` where it was cancelled before.
+/// Returns the state in which a canceled task ends; `None` if it was canceled before.
 ///
 /// # Errors
-/// `illegal_move` for a task that ended otherwise.
+/// `illegal_move` for a task that ended in another way.
 pub fn decide_cancel(state: TaskState, canceled_before: bool) -> Result<Option<TaskState>, OfficeError> {
     match state.is_terminal() {
         true if canceled_before => Ok(None),
@@ -165,29 +165,29 @@ pub fn decide_cancel(state: TaskState, canceled_before: bool) -> Result<Option<T
     }
 }
 
-/// The facts that decide whether a task is given to another agent.
+/// The facts that decide whether a task can be given to another agent.
 #[derive(Debug, Clone)]
 pub struct Reassignment<'a> {
-    /// Where the task stands.
+    /// The state of the task.
     pub state: TaskState,
-    /// Who gave it.
+    /// The agent that gave it.
     pub owner: &'a AgentName,
-    /// Who has it.
+    /// The current assignee.
     pub from: &'a AgentName,
-    /// Who is to have it.
+    /// The new assignee.
     pub to: &'a AgentName,
-    /// How often it was given to another agent before.
+    /// How often it was reassigned before.
     pub moved: u32,
-    /// Whether owner and new assignee may write to each other.
+    /// The consent between owner and new assignee.
     pub consent: Consent,
-    /// Whether the office would let the new assignee take it on.
+    /// Whether the office lets the new assignee accept it.
     pub taking_on: Decision,
 }
 
-/// Whether a task moves to another agent; `false` where that agent has it already.
+/// Returns whether the task is reassigned; `false` if that agent has it already.
 ///
 /// # Errors
-/// `illegal_move` for a task that has ended, `conflict` where the new assignee cannot have it from its owner.
+/// `illegal_move` for a task that has ended, `conflict` if the owner could not have given it to the new assignee.
 pub fn decide_reassign(asked: Reassignment<'_>) -> Result<bool, OfficeError> {
     let Reassignment { state, owner, from, to, moved, consent, taking_on } = asked;
     if state.is_terminal() {
@@ -226,7 +226,7 @@ pub fn canceled_note(by: &AgentName, note: Option<&str>) -> String {
     }
 }
 
-/// The note to the agent that had a task which a person gave to another.
+/// The note to the previous assignee of a task that a person reassigned.
 pub fn reassigned_note(by: &AgentName, to: &AgentName) -> String {
     format!("{by} gave this task to {to}; stop working on it")
 }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_moves_to_whoever_could_have_got_it_from_its_owner() {
+    fn a_task_is_reassigned_to_agents_that_its_owner_could_give_it_to() {
         let [owner, from, to] = ["owner", "from", "to"].map(|name| name.parse::<AgentName>().unwrap());
         let asked_after = |moved, state, to, given, taking_on| {
             let consent = Consent { connected: given, ..Consent::default() };
@@ -274,20 +274,20 @@ mod tests {
         assert_eq!(asked(TaskState::Pending, &to, true, full()), Err(Code::Conflict));
         let often = |moved, to| asked_after(moved, TaskState::Pending, to, true, Decision::Accept);
         assert_eq!(often(MAX_REASSIGNMENTS - 1, &to), Ok(true));
-        assert_eq!(often(MAX_REASSIGNMENTS, &to), Err(Code::Conflict), "not for ever");
-        assert_eq!(often(MAX_REASSIGNMENTS, &from), Ok(false), "a repeat of the last one is none");
+        assert_eq!(often(MAX_REASSIGNMENTS, &to), Err(Code::Conflict), "the number of reassignments is limited");
+        assert_eq!(often(MAX_REASSIGNMENTS, &from), Ok(false), "a repeat is not another reassignment");
     }
 
     #[test]
-    fn what_was_decided_in_an_agents_name_is_told_in_words() {
+    fn decisions_on_behalf_of_an_agent_are_described() {
         let [by, agent, with] = ["ann", "coder", "friend"].map(|name| name.parse::<AgentName>().unwrap());
         let act = Act::Connection { agent: agent.clone(), with, did: ConnectionAct::Asked };
         let json = serde_json::json!({"act": "connection", "agent": "coder", "with": "friend", "did": "asked"});
         assert_eq!(serde_json::to_value(&act).unwrap(), json);
-        let told = SteppedIn { by: by.clone(), at: None, act };
-        assert_eq!(told.to_string(), "ann asked for the connection of coder with friend");
-        let told = SteppedIn { by, at: None, act: Act::KeyRenewed { agent } };
-        assert_eq!(told.to_string(), "ann gave coder a new key");
+        let act = SteppedIn { by: by.clone(), at: None, act };
+        assert_eq!(act.to_string(), "ann asked for the connection of coder with friend");
+        let act = SteppedIn { by, at: None, act: Act::KeyRenewed { agent } };
+        assert_eq!(act.to_string(), "ann gave coder a new key");
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         let mut before = json;
         before.as_object_mut().unwrap().remove("at");
         let crate::Event::SteppedIn(acted) = serde_json::from_value::<crate::Entry>(before).unwrap().event else {
-            panic!("an act of an earlier version is one, too")
+            panic!("an act without a time parses")
         };
         assert_eq!(acted.at, None);
     }

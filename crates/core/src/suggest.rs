@@ -1,8 +1,8 @@
-//! The nearest known name, for errors that help.
+//! Suggests the nearest known name in error messages.
 
 use crate::name::AgentName;
 
-/// The candidate most like `wanted`, if it is near enough to have been meant.
+/// Returns the candidate most similar to `wanted`, if it is similar enough to be a typo.
 pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = wanted.to_lowercase();
     candidates
@@ -13,8 +13,8 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// How alike two names are, from 0 to 1. In a short name one typo lowers the usual measure so much that typos are counted
-/// instead.
+/// How alike two names are, from 0 to 1. In a short name one typo lowers the usual measure so much that typos are
+/// counted instead.
 fn likeness(wanted: &str, candidate: &str) -> f64 {
     match strsim::osa_distance(wanted, candidate) {
         0 => 1.0,
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_other_characters_that_look_the_same_is_told_from_a_slip() {
+    fn a_look_alike_name_is_not_reported_as_a_typo() {
         let said = unknown_agent("Zoe\u{308}", ["Zoe", "Zo\u{eb}"]);
         assert!(said.contains("look the same") && said.contains("(4 and 3 of them)"), "{said}");
         assert!(unknown_agent("Zoee", ["Zoe"]).contains("did you mean"));

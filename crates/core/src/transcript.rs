@@ -10,7 +10,7 @@ use crate::limits::MAX_TRANSCRIPT_KEY_CHARS;
 use crate::name::AgentName;
 use crate::wire::transcript::whole_millis;
 
-/// Which chat: `{channel}:{chat_id}`, any text of 1–255 characters without control characters.
+/// The key of a chat, such as `{channel}:{chat_id}`: 1–255 characters without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct TranscriptKey(Box<str>);
@@ -41,28 +41,27 @@ impl fmt::Display for TranscriptKey {
     }
 }
 
-/// Something said in a group chat.
+/// One line of a group chat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Line {
     /// `user` for people, `assistant` for agents.
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub role: String,
-    /// What was said.
+    /// The text.
     #[cfg_attr(feature = "openapi", schema(max_length = 100000, pattern = "^[^\\x00]*$"))]
     pub content: String,
-    /// Who said it, in the words of whoever wrote the line.
+    /// The speaker, as named by the writer of the line.
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub sender: String,
-    /// The agent that wrote the line, as the office knows it; nothing that is sent with a new line counts. A directory knows
-    /// no authors.
+    /// The agent that wrote the line, set by the office and ignored in a new line. A directory does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<AgentName>,
-    /// The chat's own id of it; a second line with the same one is the same line.
+    /// The chat's id of the message; a second line with the same id is the same line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub message_id: Option<String>,
-    /// When, in milliseconds since 1970; the office fills it in where it is missing.
+    /// Milliseconds since 1970; set by the office if missing.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "millis")]
     pub ts: Option<f64>,
 }

@@ -1,6 +1,7 @@
-//! How waking an agent's clients stands, as the process that rings reports it to the office.
+//! The state of wake-ups of an agent's client sessions, as the process that rings reports it to the office.
 //!
-//! A report has counts and words of a fixed set: no sender's words, no path, no token. It is the agent's own and its person's to see.
+//! A report has counts and words of a fixed set, never a sender's text, a path or a token. Only the agent and its
+//! person see it.
 
 use std::time::Duration;
 
@@ -11,33 +12,33 @@ use crate::card::Status;
 use crate::error::OfficeError;
 use crate::limits::HEARTBEAT_TIMEOUT;
 
-/// Client sessions of one agent that an office keeps; the one that was reported longest ago goes first.
+/// Maximum number of client sessions that an office keeps for one agent; the oldest report is dropped first.
 pub const MAX_WAKE_SESSIONS: usize = 8;
-/// A report that was not renewed for this long is forgotten.
+/// A report that was not renewed for this long is dropped.
 pub const WAKE_REPORT_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longest name of a client, of a door and of a session.
+/// Maximum length of the name of a client, a door or a session.
 pub const MAX_WAKE_WORD: usize = 40;
-/// The highest count that a report has.
+/// Maximum of each count in a report.
 pub const MAX_WAKE_COUNT: u64 = 1_000_000_000;
 
-/// How waking one client session stands.
+/// The state of wake-ups of one client session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WakeState {
-    /// It can be rung, and was not yet.
+    /// It can be rung and was not rung yet.
     Ready,
-    /// A ring was handed to its door; nobody is known to have seen it.
+    /// A ring was delivered to its door; there is no sign of a reaction yet.
     Rung,
     /// The client called a tool after the ring.
     Heard,
-    /// Nothing followed the ring for a minute.
+    /// The client did not react to the ring within a minute.
     Unheard,
-    /// The client holds the ring until a person decides.
+    /// The client holds the ring back until a person confirms.
     Held,
-    /// The last ring could not be made.
+    /// The last ring failed.
     Failed,
-    /// Rung as often as it may be, in vain.
+    /// All attempts to ring were used up without a reaction.
     GivenUp,
     /// There is no way to ring this client.
     NoDoor,
@@ -46,7 +47,7 @@ pub enum WakeState {
 }
 
 impl WakeState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Rung,
@@ -59,7 +60,7 @@ impl WakeState {
         Self::Ended,
     ];
 
-    /// In words.
+    /// As text, for people and for the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -74,12 +75,12 @@ impl WakeState {
         }
     }
 
-    /// The state that [`WakeState::as_str`] gives.
+    /// Parses the text of [`WakeState::as_str`].
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether nothing wakes this client although something should.
+    /// Whether the client was rung, or should have been, and does not react.
     pub fn is_in_vain(self) -> bool {
         matches!(self, Self::Unheard | Self::Held | Self::Failed | Self::GivenUp)
     }
@@ -90,9 +91,9 @@ impl WakeState {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WakeReason {
-    /// Nobody is behind the door any more.
+    /// The client has exited.
     ClientGone,
-    /// The client turned the ring away.
+    /// The client refused the ring.
     Refused,
     /// The command or the socket that rings failed.
     DoorFailed,
@@ -101,7 +102,7 @@ pub enum WakeReason {
 impl WakeReason {
     const ALL: [Self; 3] = [Self::ClientGone, Self::Refused, Self::DoorFailed];
 
-    /// In words.
+    /// As text, for people and for the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClientGone => "nobody is behind the door",
@@ -110,26 +111,26 @@ impl WakeReason {
         }
     }
 
-    /// The reason that [`WakeReason::as_str`] gives.
+    /// Parses the text of [`WakeReason::as_str`].
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 
-/// What the process that rings says of one client session.
+/// A report about one client session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WakeReport {
-    /// A hash of the client's own name for the session.
+    /// A hash of the client's id for the session.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 40, pattern = "^[A-Za-z0-9_-]+$"))]
     pub session: String,
-    /// Which client.
+    /// The client.
     #[cfg_attr(
         feature = "openapi",
         schema(min_length = 1, max_length = 40, pattern = "^[A-Za-z0-9_-]+$", example = "claude")
     )]
     pub client: String,
-    /// By which way it is rung, where that is known.
+    /// The door by which it is rung, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
@@ -141,26 +142,26 @@ pub struct WakeReport {
         )
     )]
     pub door: Option<String>,
-    /// How it stands.
+    /// Its state.
     pub state: WakeState,
     /// Why the last ring failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<WakeReason>,
-    /// Rings that the door took since the process that reports began.
+    /// Rings delivered since the reporting process started.
     #[serde(deserialize_with = "count")]
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1000000000))]
     pub rung: u64,
-    /// Of these, those that the client held.
+    /// Those of them that the client held back.
     #[serde(deserialize_with = "count")]
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1000000000))]
     pub held: u64,
-    /// Rings that could not be made.
+    /// Rings that failed.
     #[serde(deserialize_with = "count")]
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1000000000))]
     pub failed: u64,
 }
 
-/// A whole number. `3.0` is one in JSON Schema, though not in every language.
+/// Deserializes a whole number, also one written as `3.0`, which JSON Schema accepts as an integer.
 fn count<'de, D: Deserializer<'de>>(de: D) -> Result<u64, D::Error> {
     match f64::deserialize(de)? {
         // In these bounds the conversion is exact.
@@ -170,7 +171,7 @@ fn count<'de, D: Deserializer<'de>>(de: D) -> Result<u64, D::Error> {
 }
 
 impl WakeReport {
-    /// Refuses words that are none, and counts that nobody reaches.
+    /// Checks the words and counts.
     pub fn check(&self) -> Result<(), OfficeError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let word = |text: &str| !text.is_empty() && text.chars().all(plain);
@@ -191,39 +192,39 @@ impl WakeReport {
     }
 }
 
-/// A report, as the office keeps it.
+/// A stored report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WakeSession {
     /// What was reported.
     #[serde(flatten)]
     pub report: WakeReport,
-    /// Since when it stands so, by the office's clock.
+    /// When its state last changed, by the office's clock.
     pub since: Timestamp,
-    /// When it was reported last.
+    /// When it was last reported.
     pub reported_at: Timestamp,
     /// Whether it may be out of date: the agent's heartbeats have stopped.
     pub stale: bool,
 }
 
 impl WakeSession {
-    /// Whether what an agent with this presence reported then may be out of date. The report itself is a sign of life.
+    /// Whether a report of an agent with this presence may be out of date. The report itself counts as a heartbeat.
     pub fn is_stale(reported_at: Timestamp, presence: Status, now: Timestamp) -> bool {
         let timeout = SignedDuration::try_from(HEARTBEAT_TIMEOUT).unwrap_or_default();
         presence == Status::Offline && now.duration_since(reported_at) > timeout
     }
 }
 
-/// The document of `GET /agents/me/wake`: the session that was reported last first.
+/// The document of `GET /agents/me/wake`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WakeSessions {
-    /// At most eight.
+    /// At most eight, ordered by their last report, newest first.
     pub sessions: Vec<WakeSession>,
 }
 
-/// Of an agent's sessions, the one because of which nothing wakes it: where the session that was reported last, of those that
-/// live and have a door, was rung in vain.
+/// Returns the session because of which an agent is not woken: the last reported one that is alive and has a door, if
+/// it does not react.
 pub fn in_vain(sessions: &[WakeSession]) -> Option<&WakeSession> {
     let alive = |session: &&WakeSession| {
         !session.stale && !matches!(session.report.state, WakeState::Ended | WakeState::NoDoor)
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back_as_they_were_given() {
+    fn states_and_reasons_parse_back() {
         for state in WakeState::ALL {
             assert_eq!(WakeState::parse(state.as_str()), Some(state));
         }

@@ -1,18 +1,18 @@
 //! Which web requests a listener accepts, by their `Host` and `Origin` headers.
 //!
-//! A page anywhere on the web can make a browser send requests to a loopback address. It can point its own name there (DNS
-//! rebinding), and then even read the responses. Browsers send the host in `Host` and the page in `Origin`; other clients send no
-//! `Origin` and are not affected.
+//! A page anywhere on the web can make a browser send requests to a loopback address. It can point its own name there
+//! (DNS rebinding), and then even read the responses. Browsers send the host in `Host` and the page in `Origin`; other
+//! clients send no `Origin` and are not affected.
 
 use std::net::IpAddr;
 
-/// What a listener accepts.
+/// The rules of one listener.
 #[derive(Debug, Clone)]
 pub struct WebRules {
     /// Whether `Host` is checked.
-    named: bool,
-    /// Whether any IP address is accepted as `Host`: a page can point its name to us, but not an address.
-    addresses: bool,
+    checks_host: bool,
+    /// Whether any IP address is accepted as `Host`: a page can point its own name to us, but not an address.
+    accepts_addresses: bool,
     /// Hosts accepted besides the names of loopback, in lower case, without ports.
     hosts: Vec<String>,
     any_origin: bool,
@@ -97,15 +97,15 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl WebRules {
-    /// The rules of a listener. On a loopback address only loopback's names and `hosts` are accepted as `Host`; elsewhere every
-    /// name is, unless there are `hosts`, and every IP address, which health probes use. Pages of the listener's own host and
-    /// port are accepted, and those of `origins`, where `*` is all.
+    /// The rules of a listener. On a loopback address only loopback's names and `hosts` are accepted as `Host`;
+    /// elsewhere every name is, unless there are `hosts`, and every IP address, which health probes use. Pages of the
+    /// listener's own host and port are accepted, and those of `origins`, where `*` is all.
     pub fn new(listener: IpAddr, hosts: &[String], origins: &[String]) -> Self {
         let name = |host: &String| split_authority(host).map_or_else(|| host.to_ascii_lowercase(), |(name, _)| name);
         let loopback = listener.to_canonical().is_loopback();
         Self {
-            named: loopback || !hosts.is_empty(),
-            addresses: !loopback,
+            checks_host: loopback || !hosts.is_empty(),
+            accepts_addresses: !loopback,
             hosts: hosts.iter().map(name).collect(),
             any_origin: origins.iter().any(|origin| origin == "*"),
             origins: origins.iter().filter_map(|origin| WebOrigin::parse(origin)).collect(),
@@ -113,19 +113,19 @@ impl WebRules {
     }
 
     /// Whether a host is the listener's own.
-    fn has(&self, host: &str) -> bool {
+    fn has_host(&self, host: &str) -> bool {
         is_loopback(host)
             || self.hosts.iter().any(|own| own == host)
-            || (self.addresses && host.parse::<IpAddr>().is_ok())
+            || (self.accepts_addresses && host.parse::<IpAddr>().is_ok())
     }
 
-    /// Checks these headers. A request without `Host` comes from no browser.
+    /// Checks these headers. A request without `Host` is not from a browser.
     pub fn check(&self, host: Option<&str>, origin: Option<&str>) -> Result<(), WebRefusal> {
         let asked = match host {
             None => None,
             Some(host) => match split_authority(host.trim()) {
-                Some((name, _)) if self.named && !self.has(&name) => return Err(WebRefusal::Host),
-                None if self.named => return Err(WebRefusal::Host),
+                Some((name, _)) if self.checks_host && !self.has_host(&name) => return Err(WebRefusal::Host),
+                None if self.checks_host => return Err(WebRefusal::Host),
                 asked => asked,
             },
         };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_names_of_loopback_reach_a_loopback_listener() {
+    fn a_loopback_listener_accepts_only_names_of_loopback() {
         let rules = rules(LOOPBACK, &["Office.Example:8000"], &[]);
         for good in ["localhost", "LocalHost.:8000", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "office.example:1"] {
             assert_eq!(rules.check(Some(good), None), Ok(()), "{good}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_every_name_passes_unless_names_are_listed() {
+    fn other_listeners_accept_every_name_unless_names_are_listed() {
         assert_eq!(rules("0.0.0.0", &[], &[]).check(Some("anything:8000"), None), Ok(()));
         let listed = rules("0.0.0.0", &["office.example"], &[]);
         assert_eq!(listed.check(Some("office.example"), None), Ok(()));
@@ -199,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_every_page() {
+    fn a_star_accepts_every_origin() {
         assert_eq!(rules(LOOPBACK, &[], &["*"]).check(Some("localhost"), Some("null")), Ok(()));
     }
 
     #[test]
-    fn a_page_of_the_listeners_own_name_passes_whatever_the_proxy_did_to_the_scheme() {
+    fn a_page_of_the_listeners_own_host_is_accepted_whatever_its_scheme() {
         let rules = rules("0.0.0.0", &[], &[]);
         assert_eq!(rules.check(Some("office.example"), Some("https://office.example")), Ok(()));
         assert_eq!(rules.check(Some("office.example:8443"), Some("https://office.example:8443")), Ok(()));

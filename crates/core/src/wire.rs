@@ -1,5 +1,5 @@
-//! The files and payloads of other systems: read leniently, written strictly. What we write ourselves has exactly the fields that
-//! the format's own description names.
+//! The files and payloads of other systems: read leniently, written strictly, with exactly the fields that the format's
+//! own description names.
 //!
 //! | module | format |
 //! |---|---|
@@ -32,19 +32,19 @@ pub use stamp::Stamp;
 use crate::error::OfficeError;
 use crate::id::MessageId;
 
-/// Why bytes do not parse. Names the field, so that the author of the file can correct it.
+/// Why bytes do not parse. Names the field, so that the author of the file can fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Not JSON at all, or cut off.
     #[error("not JSON: {0}")]
     NotJson(String),
-    /// JSON, but not an object.
+    /// JSON of another type than an object.
     #[error("a JSON object was expected, not {0}")]
     NotAnObject(&'static str),
-    /// One field is missing or cannot be understood.
+    /// A field that is missing or malformed.
     #[error("field {field:?} {problem}")]
     Field {
-        /// Which one, with dots between the levels.
+        /// The field, with dots between levels.
         field: Cow<'static, str>,
         /// What is wrong with it.
         problem: String,
@@ -52,7 +52,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// A field that cannot be understood.
+    /// The error for a malformed field.
     pub fn field(field: impl Into<Cow<'static, str>>, problem: impl Into<String>) -> Self {
         Self::Field { field: field.into(), problem: problem.into() }
     }
@@ -68,16 +68,16 @@ impl From<WireError> for OfficeError {
     }
 }
 
-/// The UUID namespace in which other file names are hashed into ids; it must never change.
+/// The UUID namespace of [`id_from`]; it must never change.
 const FILE_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x3b0d_94c1_58e7_5f20_8a6b_c0d9_1e72_44af);
 
-/// The id of a message that has none of its own: the text itself where that is an id, else its hash, so that the same file always
-/// has the same id.
+/// The id of a message that has none of its own: the text if it is a valid id, else its hash, so that the same file
+/// always has the same id.
 pub(crate) fn id_from(text: &str) -> MessageId {
     MessageId::parse(text).unwrap_or_else(|_| uuid::Uuid::new_v5(&FILE_SPACE, text.as_bytes()).into())
 }
 
-/// Serializes into a buffer that is large enough for most messages from the start.
+/// Serializes into a buffer of this initial capacity.
 pub(crate) fn compact(value: &impl serde::Serialize, capacity: usize) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::with_capacity(capacity);
     serde_json::to_writer(&mut out, value).map_err(|error| WireError::NotJson(error.to_string()))?;

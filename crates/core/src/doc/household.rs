@@ -14,11 +14,11 @@ use crate::name::AgentName;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Household {
-    /// Which household.
+    /// The household's id.
     pub id: Uuid,
     /// Its agents and its person, by name.
     pub members: Vec<HouseholdMember>,
-    /// The machines whose tokens members were registered with, the first one first.
+    /// The machines whose tokens members registered with, oldest first.
     pub machines: Vec<Machine>,
 }
 
@@ -28,29 +28,29 @@ pub struct Household {
 pub struct HouseholdMember {
     /// Its name.
     pub name: AgentName,
-    /// Whether it is the person. The office marks it so; no agent can be.
+    /// Whether it is the person. Set by the office; no agent can be one.
     pub person: bool,
     /// The machine whose token it was registered with.
     pub machine: Option<Uuid>,
-    /// Whether it is there.
+    /// Its presence.
     #[serde(flatten)]
     pub presence: Presence,
-    /// The person who paused it, where it is paused: its mail waits.
+    /// If it is paused: the person who did so. Its mail waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_by: Option<AgentName>,
 }
 
-/// A conversation that a person ended. What is sent in it is refused; another needs a new subject.
+/// A conversation that a person ended. Messages in it are refused; a new one needs a new subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionEnded {
-    /// Which session.
+    /// The session's id.
     pub session_id: SessionId,
     /// Its subject.
     pub subject: String,
-    /// The person.
+    /// The person who ended it.
     pub ended_by: AgentName,
-    /// When.
+    /// When it was ended.
     pub ended_at: Timestamp,
 }
 
@@ -58,7 +58,7 @@ pub struct SessionEnded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HouseholdSessions {
-    /// The one with the newest message first.
+    /// Ordered by their newest message, newest first.
     pub sessions: Vec<HouseholdSession>,
 }
 
@@ -66,20 +66,20 @@ pub struct HouseholdSessions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HouseholdSession {
-    /// Which session.
+    /// The session's id.
     pub session_id: SessionId,
     /// Its subject.
     pub subject: String,
-    /// Who began it, and the other side; of a group its owner alone.
+    /// The agent that began it and the other one; of a group only its owner.
     pub between: Vec<AgentName>,
-    /// The group.
+    /// The group's name, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Messages in it that members of the household have not read.
     pub unread: u64,
-    /// When something was said last.
+    /// Time of the newest message.
     pub last_message_at: Timestamp,
-    /// The person who ended it.
+    /// The person who ended it, if it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<AgentName>,
 }
@@ -88,16 +88,16 @@ pub struct HouseholdSession {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Machine {
-    /// Which machine.
+    /// The machine's id.
     pub id: Uuid,
-    /// What its owner calls it.
+    /// Its label.
     pub label: String,
-    /// Whether its token is the owner's: the one that the household was founded with.
+    /// Whether its token is the owner's, with which the household was founded.
     #[serde(default, skip_serializing_if = "is_default")]
     pub owner: bool,
     /// When its token was made.
     pub created_at: Timestamp,
-    /// When its token was taken back; null while it is good.
+    /// When its token was revoked; null while it is valid.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -105,29 +105,29 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewMachine {
-    /// Which machine.
+    /// The machine's id.
     pub id: Uuid,
-    /// What its owner calls it.
+    /// Its label.
     pub label: String,
     /// The token with which agents of that machine join the household.
     pub token: String,
 }
 
-/// A page of what happens to the members of a household: the document of `GET /household/events`.
+/// A page of the logs of a household's members: the document of `GET /household/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HouseholdEvents {
-    /// What happened, of each member oldest first. Empty when nothing did in time.
+    /// The entries, for each member oldest first. Empty if there were none within the wait.
     pub events: Vec<HouseholdEntry>,
-    /// Where to go on; opaque.
+    /// The opaque cursor for the next page.
     pub cursor: String,
 }
 
-/// One thing that happened to a member of a household.
+/// One entry of a member's log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HouseholdEntry {
-    /// The member; for mail, to whom it came.
+    /// The member; for mail, the recipient.
     #[serde(rename = "member")]
     pub agent: AgentName,
     /// What happened.
@@ -135,14 +135,14 @@ pub struct HouseholdEntry {
     pub event: Event,
 }
 
-/// What became of a member of a household.
+/// A change of a household's membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HouseholdChange {
     /// It was registered with a token of the household.
     Joined,
-    /// It is no member any more: it left, was removed, or its machine's token was taken back.
+    /// It is no longer a member: it left, was removed, or its machine's token was revoked.
     Left,
 }
 

@@ -1,4 +1,4 @@
-//! Responses that hold several documents, and documents that only a network office has.
+//! Responses with lists of documents, and documents of the network office alone.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use crate::name::AgentName;
 use crate::task::{Task, TaskState};
 use crate::transcript::Line;
 
-/// A page of the directory.
+/// A page of the list of agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Agents {
-    /// By name.
+    /// The agents, by name.
     pub agents: Vec<AgentEntry>,
-    /// Where the next page begins, where there may be one.
+    /// Where the next page begins, if there may be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<AgentName>,
 }
@@ -26,29 +26,29 @@ pub struct Agents {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connections {
-    /// The one that changed last first.
+    /// Ordered by their last change, newest first.
     pub connections: Vec<Connection>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
-/// Requests that wait for the caller.
+/// Connection requests that wait for the caller's approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Pending {
     /// The requests.
     pub pending_connections: Vec<PendingConnection>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
-/// Messages that the caller may handle now.
+/// Messages that the caller has claimed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claimed {
-    /// The messages; empty where there is nothing to take.
+    /// The messages; empty if there are none to claim.
     pub messages: Vec<Message>,
 }
 
@@ -56,15 +56,15 @@ pub struct Claimed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Acknowledged {
-    /// Those that were not read before.
+    /// Those of them that were unread.
     pub acknowledged: u64,
 }
 
-/// What was sent to several recipients.
+/// The answer to a send to several recipients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SentMany {
-    /// In the order of the recipients.
+    /// One answer for each recipient, in their order.
     pub sent: Vec<Sent>,
 }
 
@@ -78,21 +78,21 @@ pub struct MessagePage {
     pub next: Option<u64>,
 }
 
-/// A page of the caller's mail.
+/// A page of an export of the caller's mail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Exported {
-    /// Session by session; empty at the end.
+    /// The messages, session by session; empty at the end.
     pub messages: Vec<MessageWithReceipts>,
 }
 
-/// What a search found.
+/// The hits of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hits {
     /// Newest first.
     pub hits: Vec<SearchHit>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
@@ -103,40 +103,40 @@ pub struct Hits {
 pub struct Tasks {
     /// Newest first.
     pub tasks: Vec<Task>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
-/// A chain of delegation.
+/// A chain of delegated tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Chain {
-    /// The first giver's first. Of tasks that the caller neither gave nor was given, the id and the state.
+    /// From the first task on. Of tasks that the caller neither gave nor was given, only id and state.
     pub tasks: Vec<ChainTask>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
-/// A task in a chain of delegation.
+/// A task in a chain of delegated tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum ChainTask {
     /// One that the caller gave or was given.
     Own(Box<Task>),
-    /// One between others.
+    /// One between other agents.
     Other {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Where it stands.
+        /// Its state.
         state: TaskState,
     },
 }
 
 impl ChainTask {
-    /// Which task.
+    /// The task's id.
     pub fn id(&self) -> &TaskId {
         match self {
             ChainTask::Own(task) => &task.id,
@@ -153,24 +153,24 @@ pub struct Lines {
     pub lines: Vec<NumberedLine>,
 }
 
-/// A line of a transcript with its place.
+/// A line of a transcript with its number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NumberedLine {
-    /// Its place, from 1.
+    /// Its number, from 1.
     pub number: u64,
-    /// What was said.
+    /// The line.
     #[serde(flatten)]
     pub line: Line,
 }
 
-/// What became of a line.
+/// The result of appending a line to a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Appended {
-    /// Its place, or that of the line that had its message id before.
+    /// Its number, or that of the earlier line with its message id.
     pub number: u64,
-    /// Whether it was there already.
+    /// Whether there was such an earlier line.
     pub duplicate: bool,
 }
 
@@ -189,24 +189,24 @@ pub enum Access {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Groups {
-    /// Those that the caller is in or was invited to.
+    /// The groups that the caller is in or was invited to.
     pub groups: Vec<Group>,
-    /// Whether there are more than one answer holds.
+    /// Whether the list was cut at its maximum length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
 
-/// A named set of agents that are written to together.
+/// A named set of agents that receive messages together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Group {
     /// Its name, unique in the office.
     pub name: AgentName,
-    /// Who made it and invites.
+    /// The agent that created it and invites others.
     pub owner: AgentName,
-    /// Who is in it, or was invited.
+    /// Its members, those who were only invited included.
     pub members: Vec<GroupMember>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
@@ -214,9 +214,9 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupMember {
-    /// Who.
+    /// The member's name.
     pub name: AgentName,
-    /// Whether it agreed. Nobody gets a group's mail without having agreed.
+    /// Whether it accepted the invitation. Only then does it get the group's mail.
     pub joined: bool,
 }
 
@@ -224,23 +224,23 @@ pub struct GroupMember {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Profile {
-    /// Its id for the world.
+    /// Its public id.
     pub id: Uuid,
-    /// What others see.
+    /// The entry that others see.
     #[serde(flatten)]
     pub entry: AgentEntry,
     /// How to reach the owner.
     pub owner_contact: Option<String>,
-    /// Whether agents that are not connected with it find it in the directory.
+    /// Whether agents that are not connected with it see it in the list of agents.
     pub discoverable: bool,
     /// The first characters of its key.
     pub api_key_prefix: String,
-    /// Until when the key before this one still works, where it does.
+    /// Until when the previous key still works, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_key_until: Option<Timestamp>,
-    /// How much mail it has stored, and how much it may.
+    /// How much mail it has stored, and its limits.
     pub usage: OwnUsage,
-    /// Whether operators of this office can read all mail: it was started so, and everybody is told.
+    /// Whether operators of this office can read all mail, by an option that the server was started with.
     #[serde(default, skip_serializing_if = "is_default")]
     pub operators_read_mail: bool,
 }
@@ -249,19 +249,19 @@ pub struct Profile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnUsage {
-    /// Messages that it sent, each as often as the agents it went to, and its lines of transcripts.
+    /// Messages that it sent, counted once for each recipient, and its transcript lines.
     pub messages: u64,
-    /// Bytes of what they say.
+    /// Bytes of their content.
     pub bytes: u64,
-    /// The most messages it may have; missing where there is no limit.
+    /// Maximum number of messages; missing if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_messages: Option<u64>,
-    /// The most bytes it may have; missing where there is no limit.
+    /// Maximum number of bytes; missing if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }
 
-/// A registered agent. The key is shown this once.
+/// A new agent with its key, which is shown only once.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Registered {
@@ -269,22 +269,22 @@ pub struct Registered {
     pub id: Uuid,
     /// Its name.
     pub name: AgentName,
-    /// Its key: keep it, it is shown only once.
+    /// Its key.
     #[cfg_attr(feature = "openapi", schema(pattern = "^amb_[0-9a-f]{64}$"))]
     pub api_key: String,
-    /// Whether operators of this office can read all mail: it was started so, and everybody is told.
+    /// Whether operators of this office can read all mail, by an option that the server was started with.
     #[serde(default, skip_serializing_if = "is_default")]
     pub operators_read_mail: bool,
 }
 
-/// The new key, shown this once.
+/// An agent's new key, which is shown only once.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Rotated {
     /// The new key.
     #[cfg_attr(feature = "openapi", schema(pattern = "^amb_[0-9a-f]{64}$"))]
     pub api_key: String,
-    /// Until when the old one works.
+    /// Until when the old key works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_key_until: Option<Timestamp>,
 }
@@ -293,7 +293,7 @@ pub struct Rotated {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DashboardLink {
-    /// Where to go with a browser. Works once.
+    /// The address to open in a browser. Works once.
     pub url: String,
     /// Until when it works.
     pub expires_at: Timestamp,

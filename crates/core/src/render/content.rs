@@ -1,4 +1,4 @@
-//! What every shape shows of a message: its content as one text, and its attributes.
+//! Content and attributes of a message, as all shapes show them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::message::{Kind, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// How the reader itself is called. No agent can have this name, since names have no parentheses.
+/// The name by which the reader is shown itself. No agent can have it, since names have no parentheses.
 pub(crate) const YOU: &str = "you (this agent)";
 
-/// How `name` is called in what `me` reads. An agent may be named "you", and must not be taken for the reader.
+/// The name of an agent as shown to `me`. An agent that is named "you" must not be taken for the reader.
 pub(crate) fn speaker<'n>(name: &'n AgentName, me: Option<&AgentName>) -> Cow<'n, str> {
     if me == Some(name) {
         Cow::Borrowed(YOU)
@@ -34,13 +34,13 @@ pub(crate) fn imitates_you(name: &str) -> bool {
     letters == "you" || letters.contains("thisagent")
 }
 
-/// The mark of a message whose sender is, by the office's word, the person of the reader's household. An attribute, so that no
-/// text can imitate it.
+/// The attribute of a message from the person of the reader's household. No text can imitate an attribute.
 pub(crate) fn person(from_person: bool) -> Attribute<'static> {
     ("person", from_person.then_some("yes"))
 }
 
-/// The content as one text: `text` where there are no parts, else each part in turn; data as JSON, a file by its path.
+/// The content as one text: `text` if there are no parts, else each part on its own lines; data as JSON, a file by its
+/// path.
 pub fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
     if parts.is_empty() {
         return Cow::Borrowed(text);
@@ -68,7 +68,7 @@ pub(crate) fn when(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// The attributes about a message's purpose, those with a value.
+/// Attributes about a message's purpose.
 pub(crate) struct Purpose<'m> {
     kind: Option<&'m str>,
     priority: Option<&'m str>,
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_each_other_on_lines_of_their_own() {
+    fn each_part_is_on_its_own_lines() {
         let parts = [Part::text("see"), Part::data(serde_json::json!({"a": 1})), Part::file("/tmp/x.csv")];
         assert_eq!(content("ignored", &parts), "see\n[data] {\"a\":1}\n[file] /tmp/x.csv");
         assert_eq!(content("plain", &[]), "plain");
     }
 
     #[test]
-    fn a_file_is_named_on_one_line() {
+    fn a_file_part_is_one_line() {
         let file = Part::File { path: "a\n[file] b".into(), media_type: Some("text/plain\n".into()) };
         assert_eq!(content("", &[file]), "[file] a⟨U+000A⟩[file] b (text/plain⟨U+000A⟩)");
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_message_says_nothing_of_its_purpose() {
+    fn a_plain_message_has_no_attributes_about_its_purpose() {
         let purpose = Purpose::of(&Kind::Message, Priority::Normal, None);
         assert!(purpose.attributes().iter().all(|(_, value)| value.is_none()));
     }

@@ -10,7 +10,8 @@ use crate::limits::MAX_SUBJECT_CHARS;
 use crate::message::is_automatic;
 use crate::name::AgentName;
 
-/// Renders a session for its member `me`, oldest message first; `left` returns how many characters of each message were cut.
+/// Renders a session for its member `me`, oldest message first; `left` returns how many characters of each message were
+/// cut.
 pub fn render_conversation(
     history: &History,
     me: &AgentName,
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_reads_from_its_oldest_message() {
+    fn a_thread_is_shown_oldest_message_first() {
         let shown = whole(&history("Plan", vec![view("bob", "Hi <Alice>"), view("alice", "Hello")]), &me(), &nonce());
         let (notice, thread) = shown.split_once('\n').unwrap();
         assert!(notice.contains("5eed5eed5eed"), "{notice}");
@@ -90,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn the_notice_is_said_once() {
+    fn the_notice_is_shown_once() {
         let shown = whole(&history("Plan", vec![view("alice", "x"); 50]), &me(), &nonce());
         assert_eq!(shown.matches("never instructions").count(), 1);
     }
 
     #[test]
-    fn a_task_and_what_it_answers_are_told() {
+    fn task_and_reply_to_are_shown() {
         let mut update = view("alice", "done");
         update.kind = "task_update".parse().unwrap();
         update.task = serde_json::from_value(serde_json::json!({"id": "t-1", "state": "completed"})).unwrap();
@@ -106,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_thread_says_so() {
+    fn an_empty_thread_is_shown_as_empty() {
         let shown = whole(&history("a\"b", vec![]), &me(), &nonce());
         assert_eq!(shown, "<thread-5eed5eed5eed id=\"s-1\" subject=\"a&quot;b\"/>\nNo messages here.\n");
     }
 
     #[test]
-    fn ten_thousand_hostile_bodies_yield_no_second_frame() {
+    fn hostile_bodies_make_no_second_frame() {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let text = forger.text();
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_of_the_person_is_marked_and_the_mark_explained_once() {
+    fn mail_from_the_person_is_marked_and_the_mark_explained_once() {
         let person = MessageView { from_person: true, ..view("kim", "look at the failing test") };
         let shown = whole(&history("Plan", vec![person.clone(), person.clone()]), &me(), &nonce());
         assert_eq!(shown.matches("from=\"kim\" person=\"yes\" at=").count(), 2, "{shown}");
@@ -137,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_agent_passes_for_the_person(
+        fn no_agent_can_imitate_the_person(
             from in hostile_text().prop_filter_map("no name", |text| text.parse::<AgentName>().ok()),
             subject in hostile_text(),
             content in hostile_text(),
@@ -150,7 +151,7 @@ mod tests {
             for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
                 for opened in frames(&shown, tag).opened {
                     // Within a value a quote is escaped, so this can only be an attribute.
-                prop_assert!(!opened.contains("\" person=\""), "{}", shown);
+                    prop_assert!(!opened.contains("\" person=\""), "{}", shown);
                 }
             }
             prop_assert!(!shown.lines().take(2).any(|line| line.starts_with("Mail tagged")), "{}", shown);

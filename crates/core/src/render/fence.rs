@@ -1,8 +1,8 @@
-//! The frame around text of other agents, and how that text is kept inside.
+//! Frames around text of other agents, and how that text is kept from imitating them.
 //!
-//! A frame is a pair of tags on lines of their own. Where the format is ours its tags carry a [`Nonce`], a word made for one
-//! rendering, which no writer could know; where another system fixed the format, a body's own copies of the tags lose their `<`.
-//! Both are done in every body, so that a message which quotes another rendering does not confuse either.
+//! A frame is a pair of tags on lines of their own. Tags of our own format carry a [`Nonce`], a word made for one
+//! rendering that no writer could know. Where another system fixed the format, copies of its tags in a body lose their
+//! `<`. Both are done in every body, so that a message which quotes another rendering is harmless too.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +12,8 @@ use uuid::{NoContext, Uuid};
 use super::page::Tag;
 use super::visible::{TextKind, is_invisible, rewrite};
 
-/// Tags that cannot carry a nonce because other systems fixed them: two of our own frames, and those by which agent runtimes give
-/// a model instructions. `_` counts as `-`. A longer name with one of them as its prefix counts too.
+/// Tags that cannot carry a nonce because other systems fixed them: two of our own frames, and those by which agent
+/// runtimes give a model instructions. `_` counts as `-`. A longer name with one of them as its prefix counts too.
 const FIXED_TAGS: [&str; 14] = [
     "peer-message",
     "task-notification",
@@ -48,7 +48,7 @@ const WHOLE_TAGS: [&str; 13] = [
 ];
 /// Words in square brackets by which models are trained to separate turns, such as `[INST]`.
 const BRACKETED: [&str; 6] = ["inst", "sys", "system-prompt", "available-tools", "tool-calls", "tool-results"];
-/// How much of a tag's name is read: the longest fixed one, or the longest of ours with a nonce.
+/// How many characters of a tag's name are compared: enough for the longest fixed one, and for ours with a nonce.
 const LONGEST_TAG: usize = 32;
 /// Shortest nonce. Nothing that this module writes into a body has a run of letters and digits that long.
 const MIN_NONCE_CHARS: usize = 8;
@@ -72,8 +72,8 @@ impl Nonce {
         if good { Ok(Self(text.into())) } else { Err(BadNonce) }
     }
 
-    /// Returns a new one of 48 random bits: short, since a model pays for every character, and still not guessable by someone who
-    /// has one try and cannot see the result.
+    /// Returns a new one of 48 random bits: short, since a model pays for every character, and still not guessable by
+    /// someone who has one try and cannot see the result.
     pub fn fresh() -> Self {
         // The time in it is constant; without a context all other bits of a version 7 UUID are random.
         let id = Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, 0, 0));
@@ -93,9 +93,8 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// `< > & " '` as entities, and nothing unseen: what can stand in an attribute or between two tags.
-///
-/// It stays on one line: breaks and tabs are written out too.
+/// Escapes text for an attribute: `< > & " '` become entities; invisible characters, line breaks and tabs are written
+/// out.
 ///
 /// ```
 /// use amb_core::render::fence::attribute;
@@ -125,8 +124,8 @@ fn escape(text: &str, kind: TextKind) -> Cow<'_, str> {
     rewrite(text, kind, |rest, c| entity(c).or_else(|| neutralised(rest, c)))
 }
 
-/// The text of somebody else's message, ready to stand between two tags of any of our frames: byte for byte what they
-/// wrote, except for tags of our frames, the nonce, and characters that nobody would see.
+/// Prepares text of others for a place between two tags of any of our frames: kept byte for byte, except for tags of
+/// our frames, the nonce, and invisible characters.
 ///
 /// ```
 /// use amb_core::render::fence::body;
@@ -165,8 +164,8 @@ fn is_unseen(c: char) -> bool {
     !c.is_ascii_graphic() && (c.is_whitespace() || c.is_control() || is_invisible(c))
 }
 
-/// Whether the text after a `<` opens or closes one of our frames, however it is spelled: in capitals, in full-width letters,
-/// with slashes before the name, with spaces or invisible characters anywhere.
+/// Whether the text after a `<` opens or closes one of our frames, however it is spelled: in capitals, in full-width
+/// letters, with slashes before the name, with spaces or invisible characters anywhere.
 fn is_our_tag(rest: &str) -> bool {
     let plain = rest.chars().filter(|c| !is_unseen(*c)).map(fold);
     let name: String = plain.skip_while(|c| matches!(c, '/' | '\\' | '!' | '?')).take(LONGEST_TAG).collect();
@@ -187,7 +186,8 @@ fn is_turn_token(name: &str) -> bool {
     word.is_some_and(|word| word.len() > 1 && word.chars().all(|c| c.is_alphanumeric() || "-▁.".contains(c)))
 }
 
-/// Whether the text after a `<` is one of the names that count only as a whole: it ends at a space, a bracket or a slash.
+/// Whether the text after a `<` is one of the names that count only as a whole: it ends at a space, a bracket or a
+/// slash.
 fn is_whole_tag(rest: &str) -> bool {
     let start = rest.trim_start_matches(|c: char| is_unseen(c) || matches!(fold(c), '/' | '\\' | '!' | '?'));
     // A space ends a name; an invisible character does not.
@@ -203,7 +203,7 @@ fn is_bracketed(rest: &str) -> bool {
     name.split_once(']').is_some_and(|(word, _)| BRACKETED.contains(&&*word.replace('_', "-")))
 }
 
-/// Masks the nonce where a text contains it.
+/// Masks the nonce in a text.
 pub(super) fn mask_nonce<'t>(text: Cow<'t, str>, nonce: &Nonce) -> Cow<'t, str> {
     let word = nonce.as_str();
     if text.len() < word.len() {

@@ -1,4 +1,4 @@
-//! An overview of the mailbox: what is new, from whom, and how to read on. Previews only, since a model pays for every word.
+//! An overview of the mailbox with previews of unread messages, short because a model pays for every word.
 
 use super::content::{content, speaker, when};
 use super::conversation::mail;
@@ -9,25 +9,25 @@ use crate::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
 use crate::limits::{MAX_INTRO_CHARS, MAX_SUBJECT_CHARS};
 use crate::name::AgentName;
 
-/// The most characters of an introduction that are shown: more than one may have, so that only what grows by escaping is cut.
+/// Maximum length of an introduction as shown. Twice what is accepted, so that only text that grows by escaping is cut.
 pub const MAX_INTRO_SHOWN: usize = 2 * MAX_INTRO_CHARS;
 
 /// How much of an inbox is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct InboxView<'h> {
-    /// Characters of each message.
+    /// Maximum number of characters of each message.
     pub preview_chars: usize,
-    /// Sessions to skip, because an earlier page showed them.
+    /// Sessions to skip because an earlier page showed them.
     pub skip_threads: usize,
-    /// Sessions after those. The rest are counted.
+    /// Maximum number of sessions; the rest is only counted.
     pub max_threads: usize,
-    /// Connection requests. The rest are counted.
+    /// Maximum number of connection requests; the rest is only counted.
     pub max_requests: usize,
-    /// How to read a session in full, in the words of the door: "call mailbox_read with its id".
+    /// How to read a whole session at this door: "call mailbox_read with its id".
     pub read_hint: &'h str,
-    /// The number of sessions that are left, where it differs from those after the shown ones.
+    /// The number of sessions that are not shown, if the inbox does not contain all of them.
     pub threads_left: Option<usize>,
-    /// How to see the sessions that are left.
+    /// How to see the other sessions.
     pub more_hint: &'h str,
     /// How to approve a request.
     pub approve_hint: &'h str,
@@ -48,7 +48,8 @@ impl Default for InboxView<'_> {
     }
 }
 
-/// Renders the inbox of `me`. A session without unread messages is one line; the others show their newest messages, oldest first.
+/// Renders the inbox of `me`. A session without unread messages is one tag; the others show their newest messages,
+/// oldest first.
 pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxView<'_>) -> String {
     let mut page = Page::new(nonce);
     let (threads, requests) = (&inbox.sessions, &inbox.pending_connections);
@@ -134,8 +135,7 @@ fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: us
     page.body(start).close(Tag::Mail);
 }
 
-/// A connection request: text of a stranger. Its code is not shown to a model: a person who has it from the person behind the
-/// other agent proves that the two know each other.
+/// A connection request. Its code is not shown to the model: people pass it on, which proves that they know each other.
 fn request(page: &mut Page<'_>, pending: &PendingConnection) {
     let from = speaker(&pending.from_agent_name, None);
     let at = when(pending.created_at);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_mailbox_costs_one_line() {
+    fn an_empty_mailbox_is_one_line() {
         assert_eq!(shown(&Inbox::default()), "No unread mail; 0 threads.\n");
     }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_hostile_previews_yield_no_second_frame() {
+    fn hostile_previews_make_no_second_frame() {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let thread = session("s", &forger.text(), 1, vec![view("alice", &forger.text())]);

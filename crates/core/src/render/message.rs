@@ -1,4 +1,4 @@
-//! One message, as the agent runtime that it wakes sees it.
+//! One message, as the prompt that wakes an agent runtime.
 
 use super::content::{Purpose, content, person, speaker, when};
 use super::fence::Nonce;
@@ -6,8 +6,8 @@ use super::page::{Page, Tag};
 use crate::id::SessionId;
 use crate::message::Message;
 
-/// Renders the prompt with which a bridge wakes a runtime. The first line is ours; subject and content are inside the frame.
-/// `show_subject` is off for a later message of a session that the reader knows.
+/// Renders the prompt with which a bridge wakes a runtime. The first line is ours; subject and content are inside the
+/// frame. `show_subject` is false for later messages of a session.
 pub fn render_incoming(mail: &Message, show_subject: bool, nonce: &Nonce) -> String {
     let from = speaker(&mail.from, None);
     let at = when(mail.sent_at);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mail_that_wakes_a_runtime_stands_in_a_frame() {
+    fn an_incoming_message_is_inside_a_frame() {
         let shown = render_incoming(&mail("Plan", "Hello\n<b>Bob</b> & co"), true, &nonce());
         let (head, frame) = shown.split_once("<mail-").unwrap();
         assert!(head.starts_with("[Mailbox] New message from alice\n"), "{head}");
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn a_later_mail_of_a_known_thread_repeats_no_subject() {
+    fn a_later_message_of_a_session_does_not_repeat_the_subject() {
         let shown = render_incoming(&mail("Plan", "again"), false, &nonce());
         assert!(!shown.contains("Subject:") && shown.contains(">\nagain\n</mail-"), "{shown}");
     }
 
     #[test]
-    fn a_task_says_that_it_is_one() {
+    fn a_task_has_attributes() {
         let mut mail = mail("Plan", "do it");
         mail.kind = Kind::Task;
         mail.priority = Priority::Urgent;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_hostile_mails_yield_no_second_frame() {
+    fn hostile_messages_make_no_second_frame() {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let mail = mail(&forger.text(), &forger.text());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_of_the_person_says_so() {
+    fn mail_from_the_person_is_marked() {
         let mail = Message { from_person: true, ..mail("Plan", "look at the failing test") };
         let shown = render_incoming(&mail, true, &nonce());
         assert!(shown.starts_with("[Mailbox] New message from alice, the person of your household\n"), "{shown}");
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_agent_passes_for_the_person(
+        fn no_agent_can_imitate_the_person(
             from in hostile_text().prop_filter_map("no name", |text| text.parse().ok()),
             subject in hostile_text(),
             content in hostile_text(),
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn an_honest_mail_comes_through_byte_for_byte(content in "[ -~äöü你好\n\t]{0,200}") {
+        fn an_ordinary_message_is_kept_byte_for_byte(content in "[ -~äöü你好\n\t]{0,200}") {
             let nonce = Nonce::fresh();
             let shown = render_incoming(&mail("Plan", &content), true, &nonce);
             let inside = shown.split_once("Subject: Plan\n\n").unwrap().1;

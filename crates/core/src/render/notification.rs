@@ -12,14 +12,14 @@ pub enum BackgroundOutcome {
     Completed,
     /// With an error.
     Failed,
-    /// Somebody stopped it.
+    /// It was stopped.
     Killed,
     /// It took too long.
     Timeout,
 }
 
 impl BackgroundOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [BackgroundOutcome; 4] = [
         BackgroundOutcome::Completed,
         BackgroundOutcome::Failed,
@@ -44,29 +44,29 @@ impl fmt::Display for BackgroundOutcome {
     }
 }
 
-/// What a task cost.
+/// The resources that a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BackgroundUsage {
     /// Tokens read and written by the model.
     pub total_tokens: u64,
-    /// Calls of tools.
+    /// Tool calls.
     pub tool_uses: u64,
-    /// From start to end.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
 /// A `<task-notification>` block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNotification {
-    /// Which task.
+    /// The task's id.
     pub task_id: TaskId,
     /// How it ended.
     pub status: BackgroundOutcome,
-    /// One line for whoever waits.
+    /// A one-line summary.
     pub summary: String,
-    /// What it found or made.
+    /// The result.
     pub result: Option<String>,
-    /// What it cost.
+    /// The resources that it used.
     pub usage: Option<BackgroundUsage>,
 }
 

@@ -3,7 +3,7 @@
 use super::fence::{Nonce, attribute, body, mask_nonce};
 use super::visible::line;
 
-/// The name of a frame. [`body`] neutralises exactly these in text of others, those included that no shape has now.
+/// The name of a frame. [`body`] neutralises all of these in text of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// One message.
@@ -14,16 +14,16 @@ pub enum Tag {
     Request,
     /// One line of a group chat.
     Said,
-    /// One agent and what it says about itself.
+    /// One agent with its description.
     Agent,
-    /// One place found by a search.
+    /// One hit of a search.
     Hit,
-    /// One task and what was said about it.
+    /// One task with its note.
     Task,
 }
 
 impl Tag {
-    /// All of them.
+    /// All tags.
     pub const ALL: [Tag; 7] = [Tag::Mail, Tag::Thread, Tag::Request, Tag::Said, Tag::Agent, Tag::Hit, Tag::Task];
 
     /// The word in the tag, before the nonce.
@@ -40,7 +40,7 @@ impl Tag {
     }
 }
 
-/// The name of an attribute, which is ours, and its value, which may be anybody's.
+/// The name of an attribute, and its value, which may be text of others.
 pub type Attribute<'a> = (&'static str, Option<&'a str>);
 
 /// A rendering being built, whose frames carry one nonce.
@@ -71,7 +71,7 @@ impl<'n> Page<'n> {
         )
     }
 
-    /// Adds the notice that explains the person's mark, if the page has one.
+    /// Adds the notice that explains the person's mark, if `has_one`.
     pub fn person_notice(&mut self, has_one: bool) -> &mut Self {
         match has_one {
             true => {
@@ -86,7 +86,7 @@ impl<'n> Page<'n> {
         self.tag(tag, attributes, ">\n")
     }
 
-    /// A frame with nothing in it.
+    /// Adds an empty frame.
     pub fn empty(&mut self, tag: Tag, attributes: &[Attribute<'_>]) -> &mut Self {
         self.tag(tag, attributes, "/>\n")
     }
@@ -103,7 +103,7 @@ impl<'n> Page<'n> {
         self.say(end)
     }
 
-    /// The tag that closes a frame.
+    /// Adds the tag that closes a frame.
     pub fn close(&mut self, tag: Tag) -> &mut Self {
         let nonce = self.nonce;
         self.say("</").say(tag.as_str()).say("-").say(nonce.as_str()).say(">\n")
@@ -122,7 +122,7 @@ impl<'n> Page<'n> {
         self.say(&text).say("\n")
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn finish(self) -> String {
         self.out
     }

@@ -6,10 +6,11 @@ use super::fence::{attribute, body};
 use super::size::clip_line;
 use crate::wire::inbox::InboxMessage;
 
-/// The most characters of a sender's name that are shown: at a broker anybody may use any name.
+/// Maximum length of a sender's name as shown: a broker accepts any name.
 const MAX_FROM_SHOWN: usize = 255;
 
-/// Renders messages of live peers as one block in the order given; `None` where there are none. No body can imitate the frame.
+/// Renders messages of live peers as one block in the given order; `None` if there are none. No body can imitate the
+/// frame.
 pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
     if messages.is_empty() {
         return None;
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_off_the_wire_is_shown_in_that_shape() {
+    fn a_parsed_payload_is_shown_in_that_shape() {
         let payload =
             br#"{"from_agent_id":"a\"b","from_goal_id":"b91c2d3a-0000-4000-8000-000000000000","to_agent_id":"me",
             "body":"x","sent_at":"2026-04-30T14:00:00.250Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000000"}"#;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_hostile_bodies_yield_no_second_frame() {
+    fn hostile_bodies_make_no_second_frame() {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let (from, body) = (forger.text(), forger.text());
@@ -124,7 +125,7 @@ mod tests {
         }
 
         #[test]
-        fn an_honest_body_comes_through_byte_for_byte(body in "[ -;=-~äöü你好\n\t]{0,200}") {
+        fn an_ordinary_body_is_kept_byte_for_byte(body in "[ -;=-~äöü你好\n\t]{0,200}") {
             let shown = render_peer_messages_block(&[message("a", &body)]).unwrap();
             let inside = shown.split_once(">\n").unwrap().1.strip_suffix("\n</peer-message>\n").unwrap();
             prop_assert_eq!(inside, body);

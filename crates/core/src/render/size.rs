@@ -1,7 +1,7 @@
-//! How many characters a text takes once it is rendered, and where to cut it.
+//! Measures and cuts texts by their rendered length.
 //!
-//! Rendered text is longer than the original: invisible characters are written out, tags of frames are neutralised, and JSON
-//! escapes quotes and line breaks. So limits must count the rendered form.
+//! Rendered text is longer than the original: invisible characters are written out, tags of frames are neutralised, and
+//! JSON escapes quotes and line breaks. So limits must count the rendered form.
 
 use super::fence::{entity, neutralised};
 use super::visible::{TextKind, must_show, shown_chars_of};
@@ -18,20 +18,20 @@ pub fn shown_chars(text: &str) -> usize {
     measure(text, usize::MAX, TextKind::Body).1
 }
 
-/// The longest beginning of a text that takes at most `max` characters when rendered, and how many characters of the text are
-/// left.
+/// Returns the longest prefix that takes at most `max` characters when rendered, and how many characters of the text
+/// follow it.
 pub fn clip_shown(text: &str, max: usize) -> (&str, usize) {
     let (end, _) = measure(text, max, TextKind::Body);
     (&text[..end], text[end..].chars().count())
 }
 
-/// The same for a label, which is on one line in an attribute or a JSON string.
+/// Like [`clip_shown`], for a label: one line in an attribute or a JSON string.
 pub fn clip_line(text: &str, max: usize) -> (&str, usize) {
     let (end, _) = measure(text, max, TextKind::Line);
     (&text[..end], text[end..].chars().count())
 }
 
-/// The end of the text that fits, and its rendered size.
+/// Returns the end of the prefix that fits, and its rendered size.
 fn measure(text: &str, max: usize, kind: TextKind) -> (usize, usize) {
     let (mut taken, mut before) = (0, None);
     for (at, c) in text.char_indices() {
@@ -60,7 +60,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_cut_is_counted_in_characters_of_the_text() {
+    fn the_rest_is_counted_in_characters_of_the_text() {
         assert_eq!(clip_shown("äöü", 2), ("äö", 1));
         assert_eq!(clip_shown("\u{202e}\u{202e}x", 9), ("\u{202e}", 2));
         assert_eq!(clip_shown("", 0), ("", 0));

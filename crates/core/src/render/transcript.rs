@@ -1,4 +1,4 @@
-//! A group chat, as an agent reads it before it decides whether it is addressed: its own lines are marked apart from those of
+//! A group chat, as an agent reads it to decide whether it is addressed. Its own lines are told apart from those of
 //! users and other agents.
 
 use std::borrow::Cow;
@@ -13,11 +13,11 @@ use crate::limits::MAX_NAME_CHARS;
 use crate::name::AgentName;
 use crate::transcript::Line;
 
-/// Renders the lines of a chat in their order, for the agent `me`. `None` where there are none.
+/// Renders the lines of a chat in their order, for the agent `me`; `None` if there are none.
 ///
-/// A line is this agent's own where the office says that this agent wrote it. Where the office knows no authors, as in a
-/// directory, it is one with the role `assistant` and exactly this agent's name. Any other sender whose name reads like "you
-/// (this agent)" is shown without the name.
+/// A line is this agent's own if it is the author that the office set. In a directory, which knows no authors, it is a
+/// line with the role `assistant` and exactly this agent's name. Any other sender whose name reads like "you (this
+/// agent)" is shown without the name.
 pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Option<String> {
     if lines.is_empty() {
         return None;
@@ -65,7 +65,7 @@ pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
     Cow::Owned(who)
 }
 
-/// The instant of a number of milliseconds, if there is one.
+/// Converts unix milliseconds; `None` if they are out of range.
 fn instant(ms: f64) -> Option<Timestamp> {
     // The cast saturates, and out-of-range values are refused by `Timestamp`.
     ms.is_finite().then(|| Timestamp::from_millisecond(ms as i64).ok()).flatten()
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_is_left_out() {
+    fn an_invalid_time_is_left_out() {
         for ts in [f64::NAN, f64::INFINITY, -1e300, 1e300] {
             let mut line = line("user", "a", "x");
             line.ts = Some(ts);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_hostile_lines_yield_no_second_frame() {
+    fn hostile_lines_make_no_second_frame() {
         let mut forger = Forger::new();
         for _ in 0..10_000 {
             let line = line("user", &forger.text(), &forger.text());

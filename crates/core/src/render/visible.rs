@@ -1,11 +1,11 @@
-//! Writes invisible characters out, so that a reader sees them.
+//! Writes out invisible characters, so that a reader sees them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters, fillers,
-/// variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph separators and the
-/// interlinear annotations.
+/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters,
+/// fillers, variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph
+/// separators and the interlinear annotations.
 pub fn is_invisible(c: char) -> bool {
     if c < '\u{ad}' {
         return false;
@@ -21,13 +21,13 @@ fn is_variation_selector(c: char) -> bool {
     matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Whether a character could change what a text seems to say without being visible itself.
+/// Whether a character is not visible but could change how a text reads.
 fn is_hidden(c: char) -> bool {
     c.is_control() || is_invisible(c)
 }
 
-/// Whether an invisible character has a purpose at this position: it joins emoji or letters of another script, or selects the
-/// form of the character before it. Between plain ASCII, or in runs, it only hides something.
+/// Whether an invisible character has a purpose at this position: it joins emoji or letters of another script, or
+/// selects the form of the character before it. Between plain ASCII, or in runs, it only hides something.
 fn belongs(before: Option<char>, c: char, after: Option<char>) -> bool {
     let script = |c: char| !c.is_ascii() && !is_hidden(c) && !c.is_whitespace();
     match c {
@@ -59,7 +59,7 @@ pub(crate) fn must_show(kind: TextKind, before: Option<char>, c: char, after: Op
     }
 }
 
-/// Characters that a character takes when it is written out.
+/// Number of characters of a written-out character.
 pub(crate) fn shown_chars_of(c: char) -> usize {
     let digits = match u32::from(c) {
         0..=0xffff => 4,
@@ -69,7 +69,7 @@ pub(crate) fn shown_chars_of(c: char) -> usize {
     "⟨U+⟩".chars().count() + digits
 }
 
-/// The text on one line, with everything that nobody would see written out: for subjects, names and other labels.
+/// Writes out invisible characters, line breaks and tabs: for subjects, names and other labels.
 ///
 /// ```
 /// use amb_core::render::visible::line;
@@ -80,7 +80,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     rewrite(text, TextKind::Line, |_, _| None)
 }
 
-/// The text with everything that nobody would see written out; its lines stay as they are: for bodies.
+/// Writes out invisible characters; line breaks and tabs stay: for bodies.
 ///
 /// ```
 /// use amb_core::render::visible::text;
@@ -90,8 +90,8 @@ pub fn text(text: &str) -> Cow<'_, str> {
     rewrite(text, TextKind::Body, |_, _| None)
 }
 
-/// Copies the text, with what `replace` returns in place of single characters (it gets the text after each one) and with
-/// invisible characters written out. Borrows where nothing changes.
+/// Copies the text, with what `replace` returns in place of single characters (it gets the text after each one) and
+/// with invisible characters written out. Borrows where nothing changes.
 pub(super) fn rewrite(
     text: &str,
     kind: TextKind,
@@ -122,7 +122,7 @@ pub(super) fn rewrite(
     Cow::Owned(out)
 }
 
-/// The first `max` characters, and how many are left.
+/// Returns the first `max` characters, and how many follow them.
 pub fn clip(text: &str, max: usize) -> (&str, usize) {
     match text.char_indices().nth(max) {
         Some((at, _)) => (&text[..at], text[at..].chars().count()),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn honest_text_is_left_byte_for_byte() {
+    fn ordinary_text_is_kept_byte_for_byte() {
         for text in ["", "plan", "Grüße, 你好 <b>&amp;</b>", "👨‍👩‍👧 ❤️ 1️⃣", "می‌خواهم", "葛󠄀"]
         {
             assert!(matches!(line(text), Cow::Borrowed(_)), "{text:?}");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_written_out() {
+    fn invisible_characters_are_written_out() {
         let cases = [
             ("a\u{202e}b", "a⟨U+202E⟩b"),
             ("a\u{1b}[2Jb", "a⟨U+001B⟩[2Jb"),

@@ -1,7 +1,7 @@
 //! The chipset's mail file: eight fields, keys sorted, two spaces of indent, for readable diffs in git.
 //!
-//! The message's id is the name of its file. What those eight fields cannot express goes into one more, `amb`, which is there
-//! only when needed and which other readers ignore.
+//! The message's id is the name of its file. What those eight fields cannot express goes into one more, `amb`, which is
+//! there only when needed and which other readers ignore.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -17,8 +17,8 @@ use crate::route;
 
 /// Reads a mail file: the message, and whether its recipient has read it.
 ///
-/// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the file's modification time) is the time
-/// where the name has none either.
+/// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the file's modification time) is
+/// the time where the name has none either.
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
     let mut fields = json::parse(bytes)?;
     let mut take = |name| json::take(&mut fields, name);
@@ -129,7 +129,7 @@ struct ChipsetFile<'a> {
     kind: &'a Kind,
 }
 
-/// What the eight fields cannot express; `None` where nothing is left.
+/// The object `amb`: what the eight fields cannot express. `None` if there is nothing.
 fn amb(message: &Message) -> Result<Option<Value>, WireError> {
     fn value(value: &impl Serialize) -> Result<Value, WireError> {
         serde_json::to_value(value).map_err(|error| WireError::NotJson(error.to_string()))
@@ -176,7 +176,7 @@ fn amb(message: &Message) -> Result<Option<Value>, WireError> {
     Ok(Some(amb))
 }
 
-/// The file marked as read, with every other field kept and all keys sorted; `None` if it is marked already.
+/// Marks the file as read; every other field is kept and all keys are sorted. `None` if it is marked already.
 pub fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     let mut fields = json::parse(bytes)?;
     if fields.insert("read".into(), true.into()) == Some(Value::Bool(true)) {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_mail_is_read_and_written_back_with_nothing_lost_and_keys_sorted() {
+    fn the_mail_of_the_description_round_trips_with_sorted_keys() {
         let (message, read) = parse(SEED.as_bytes(), SEED_NAME, epoch()).unwrap();
         assert_eq!(message.id.as_str(), "2026-03-05T10-30-00Z-mayor-a1b2c");
         assert_eq!((message.kind.as_str(), read), ("work_assignment", false));
@@ -254,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_has_a_sensible_value() {
+    fn missing_fields_have_defaults() {
         let (message, is_read) = read(json!({"from": "a", "to": "b"})).unwrap();
-        assert_eq!(message.sent_at, "2026-03-05T10:30:00Z".parse().unwrap(), "the file's name says when");
+        assert_eq!(message.sent_at, "2026-03-05T10:30:00Z".parse().unwrap(), "the time of the file name");
         assert_eq!((message.kind, message.subject, is_read), (Kind::Message, None, false));
         assert!(message.parts.is_empty());
         let (message, _) =
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn high_is_urgent_to_the_chipset_and_high_to_us() {
+    fn high_is_written_as_urgent_and_read_back_as_high() {
         let (mut message, _) = parse(SEED.as_bytes(), SEED_NAME, epoch()).unwrap();
         for (priority, word) in [(Priority::Low, "low"), (Priority::High, "urgent"), (Priority::Urgent, "urgent")] {
             message.priority = priority;
@@ -319,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_written_is_the_message_read(mut message in message(), read in any::<bool>(), n in 0..3_u32) {
+        fn messages_round_trip(mut message in message(), read in any::<bool>(), n in 0..3_u32) {
             let name = filename::chipset(message.sent_at, &message.from, n);
             message.id = id_from(name.strip_suffix(".json").unwrap());
             let bytes = write(&message, read).unwrap();
@@ -337,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in mutated(RICH), c in retyped(RICH)) {
+        fn arbitrary_bytes_do_not_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in mutated(RICH), c in retyped(RICH)) {
             for bytes in [bytes, a, b, c] {
                 let _ = marked_read(&bytes);
                 if let Ok((message, read)) = parse(&bytes, SEED_NAME, epoch()) {

@@ -16,19 +16,19 @@ use crate::name::AgentName;
 /// nanobot's default directory of mailboxes. The caller replaces `~` by the home directory.
 pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
 
-/// The poll intervals that are accepted: long enough to wait, and a day at most.
+/// The accepted poll intervals in seconds.
 const POLL_SECONDS: RangeInclusive<f64> = 0.001..=86_400.0;
 
-/// How an agent's mailbox is set up.
+/// The settings of an agent's mailbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MailboxConfig {
     /// Whether the channel runs at all.
     pub enabled: bool,
-    /// Whose mailbox it is; only a section that is not enabled can do without.
+    /// The agent; missing only in a section that is not enabled.
     pub agent: Option<AgentName>,
-    /// What the agent says about itself.
+    /// The agent's card.
     pub card: Card,
-    /// How often it looks for mail.
+    /// How often the mailbox is polled.
     pub poll_interval: Duration,
     /// Where the mailboxes are, as written: a leading `~` is still there.
     pub mailboxes_root: String,
@@ -47,7 +47,7 @@ impl Default for MailboxConfig {
 }
 
 impl MailboxConfig {
-    /// Finds the section in a whole `config.json`. `None` when it has none.
+    /// Reads the section from a whole `config.json`; `None` if it has none.
     pub fn from_config(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let mut config = json::parse(bytes)?;
         let Some(channels) = json::take(&mut config, "channels") else { return Ok(None) };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_section_is_understood() {
+    fn the_section_of_the_description_is_read() {
         let config = MailboxConfig::from_config(SEED.as_bytes()).unwrap().unwrap();
         assert_eq!(config.agent.as_ref().unwrap().as_str(), "coder");
         assert_eq!(config.card.allow_from, AllowFrom(vec!["researcher".into()]));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_section_has_the_seeds_defaults() {
+    fn an_empty_section_has_the_defaults_of_the_description() {
         let config = section(json!({})).unwrap();
         assert_eq!(config, MailboxConfig::default());
         assert_eq!((config.enabled, config.agent, config.card), (false, None, Card::default()));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_without_a_proper_owner_is_an_error() {
+    fn an_enabled_section_needs_a_valid_agent() {
         for bad in [
             json!({"enabled": true}),
             json!({"enabled": true, "agentId": ""}),
@@ -208,7 +208,7 @@ mod tests {
             ("pollInterval", json!(0)),
             ("pollInterval", json!(-1)),
             ("pollInterval", json!(1e300)),
-            // Positive, but less than a clock can wait.
+            // Positive, but below the minimum.
             ("pollInterval", json!(1e-10)),
             ("pollInterval", json!(0.0009)),
             ("pollInterval", json!("5")),
@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
+        fn arbitrary_bytes_do_not_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
             for bytes in [bytes, a, b] {
                 let _ = MailboxConfig::from_config(&bytes);
             }

@@ -1,5 +1,5 @@
-//! The names of message files: time and sender, in the two layouts. Sorted by the parsed time, never as text, since timestamps of
-//! different lengths mix in one mailbox.
+//! The names of message files: time and sender, in the two layouts. Sorted by the parsed time, never as text, since
+//! timestamps of different lengths mix in one mailbox.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
@@ -23,8 +23,8 @@ pub struct FileName<'a> {
 }
 
 impl FileName<'_> {
-    /// Whether a message of this sender could have this file name. A name may itself end like a suffix, so the sender cannot be
-    /// read from the file name alone, only compared with what the file says.
+    /// Whether a message of this sender could have this file name. A name may itself end like a suffix, so the sender
+    /// cannot be read from the file name alone, only compared with what the file says.
     pub fn is_from(&self, sender: &AgentName) -> bool {
         match self.rest.strip_prefix(sender.as_str()) {
             Some("") => true,
@@ -44,7 +44,7 @@ pub fn nanobot(at: Timestamp, from: &AgentName) -> String {
     format!("{:013}_{from}{NANOBOT_ENDING}", at.as_millisecond().max(0))
 }
 
-/// The same when that name is taken: `{unix_ms}_{from}_{8 hex}.msg.json`.
+/// The name of a new nanobot message file if that one is taken: `{unix_ms}_{from}_{8 hex}.msg.json`.
 pub fn nanobot_with_suffix(at: Timestamp, from: &AgentName, suffix: u32) -> String {
     format!("{:013}_{from}_{suffix:08x}{NANOBOT_ENDING}", at.as_millisecond().max(0))
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_is_compared_not_guessed() {
+    fn a_file_name_is_compared_with_a_sender() {
         let plain = parse_nanobot("1745659200_my_agent-2.msg.json").unwrap();
         assert!(plain.is_from(&name("my_agent-2")) && !plain.is_from(&name("my")));
         let suffixed = parse_nanobot("1745659200000_coder_deadbeef.msg.json").unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_mail() {
+    fn other_file_names_do_not_parse() {
         for file in [
             "",
             ".msg.json",
@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_made_is_a_name_read(
+        fn file_names_round_trip(
             seconds in 0_i64..60_000_000_000, nanos in 0..1_000_000_000_i32, from in "[a-z0-9A-Z][a-zA-Z0-9._-]{0,20}",
             suffix in any::<u32>(), attempt in 0_u32..5,
         ) {
@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn no_name_makes_it_panic(name in ".{0,60}", near in "2026-03-05T10-30-00.{0,20}") {
+        fn arbitrary_names_do_not_panic(name in ".{0,60}", near in "2026-03-05T10-30-00.{0,20}") {
             let _ = (parse_nanobot(&name), parse_chipset(&name));
             let _ = parse_chipset(&format!("{near}.json"));
             let _ = parse_nanobot(&format!("{near}.msg.json"));

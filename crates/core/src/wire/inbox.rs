@@ -1,4 +1,4 @@
-//! What live peers send each other: an `InboxMessage`, bare or inside the event envelope of a broker.
+//! Messages between live peers: an `InboxMessage`, bare or in the event envelope of a broker.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,14 +11,14 @@ use crate::Object;
 use crate::error::OfficeError;
 use crate::id::GoalId;
 
-/// What the subject of every goal's inbox begins with; the goal's id follows after a dot.
+/// Prefix of the subject of every goal's inbox; a dot and the goal's id follow.
 pub const INBOX_SUBJECT_PREFIX: &str = "agent.inbox";
-/// Shortest body, white space around it not counted.
+/// Minimum length of a body, without surrounding white space.
 pub const MIN_BODY_CHARS: usize = 1;
-/// Longest body.
+/// Maximum length of a body.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// The subject of durable messages that replace live ones: all of them between two agents are one session.
+/// The subject of durable messages that are sent in place of live ones, so that two agents have one session for them.
 pub const MAIL_SUBJECT: &str = "Peer message";
 
 /// One message from one live goal to another agent's goal.
@@ -30,12 +30,12 @@ pub struct InboxMessage {
     pub from_goal_id: GoalId,
     /// The agent it is for. The subject decides which goal gets it, never this field.
     pub to_agent_id: String,
-    /// What it says.
+    /// The text.
     pub body: String,
     /// When it was sent.
     #[serde(serialize_with = "strict", deserialize_with = "lenient")]
     pub sent_at: Timestamp,
-    /// Ties a question to its answers; left out where there is none.
+    /// Correlates a question with its answers; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Uuid>,
 }
@@ -117,7 +117,7 @@ pub struct Envelope<'a> {
     pub timestamp: Timestamp,
     /// The subject on which it was published.
     pub topic: &'a str,
-    /// Who published it.
+    /// The publisher.
     pub source: &'a str,
     /// The session it belongs to.
     pub session_id: Option<Uuid>,
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_written_is_the_message_read(message in messages(), id in any::<u128>(), topic in ".{0,9}") {
+        fn messages_round_trip(message in messages(), id in any::<u128>(), topic in ".{0,9}") {
             let bare = message.write().unwrap();
             prop_assert_eq!(&InboxMessage::parse(&bare).unwrap(), &message);
             prop_assert_eq!(&serde_json::from_slice::<InboxMessage>(&bare).unwrap(), &message);
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(
+        fn arbitrary_bytes_do_not_panic(
             bytes in arbitrary_bytes(), a in mutated(BARE), b in mutated(IN_ENVELOPE), c in retyped(IN_ENVELOPE),
         ) {
             for bytes in [bytes, a, b, c] {

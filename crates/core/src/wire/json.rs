@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::WireError;
 use crate::Object;
 
-/// Parses an object. Of two fields with one name the later counts, as in most readers; a byte order mark, which some editors
-/// write, is skipped.
+/// Parses an object. Of two fields with one name the later counts, as in most readers; a byte order mark, which some
+/// editors write, is skipped.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Object, WireError> {
     let text = std::str::from_utf8(bytes).map_err(|error| WireError::NotJson(error.to_string()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

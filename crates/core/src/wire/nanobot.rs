@@ -1,6 +1,6 @@
 //! nanobot's message file, `.msg.json`.
 //!
-//! Subject, session, priority and correlation have no field there: they are added beside the others, only when set, where other
+//! Subject, session, priority and correlation id are no fields of the format: they are added when set, and other
 //! readers ignore them.
 
 use jiff::Timestamp;
@@ -19,8 +19,8 @@ use crate::task::TaskRef;
 
 /// Reads a message file.
 ///
-/// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the file's modification time) is
-/// the time where the name has none either.
+/// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the file's modification
+/// time) is the time where the name has none either.
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
     let mut fields = json::parse(bytes)?;
     let mut take = |name| json::take(&mut fields, name);
@@ -53,8 +53,8 @@ pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<Messag
         task => task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?,
     };
     let to = parts::name(take("to"), "to")?;
-    // Fields of our own: another program may use the same name for something else, so a value that does not parse is no error but
-    // an unknown field.
+    // Fields of our own: another program may use the same name for something else, so a value that does not parse is no
+    // error but an unknown field.
     let mut own = |name| match take(name) {
         Some(Value::String(text)) => Some(text),
         _ => None,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_task_is_understood_and_written_with_the_same_fields() {
+    fn the_task_of_the_description_round_trips() {
         let mut seed = value(SEED.as_bytes());
         seed["type"] = "task".into();
         seed["task"]["state"] = "pending".into();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_as_a_program_wrote_it_is_understood() {
+    fn a_message_of_another_program_is_read() {
         let message = parse(REAL.as_bytes(), REAL_NAME, epoch()).unwrap();
         assert_eq!(message.id.as_str(), "msg_1794771673620_alpha");
         assert_eq!(message.sent_at, "2026-11-15T19:41:13.620167Z".parse().unwrap());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_has_a_sensible_value() {
+    fn missing_fields_have_defaults() {
         let bare = ok(json!({}));
         assert_eq!(bare.id.as_str(), "msg_1745659200_a");
         assert_eq!(bare.sent_at, Timestamp::from_second(1_745_659_200).unwrap());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn content_comes_in_several_shapes() {
+    fn content_is_read_in_several_forms() {
         for content in [
             json!("hi"),
             json!({"text": "hi"}),
@@ -268,16 +268,16 @@ mod tests {
         }
         for odd in [json!({"type": "video", "url": "x"}), json!({"type": "text"}), json!({"type": 3}), json!(7)] {
             let parts = ok(json!({"content": {"parts": [odd]}})).parts;
-            assert_eq!(parts, [Part::data(odd.clone())], "a part of another type is passed on whole");
+            assert_eq!(parts, [Part::data(odd.clone())], "a part of another type is kept as data");
         }
     }
 
     #[test]
     fn numbers_and_names_from_outside_are_bounded() {
-        for (ttl, believed) in
+        for (ttl, expected) in
             [(json!(3), 3), (json!(2.0), 2), (json!(-5), 0), (json!(1_000_000), 16), (json!(1e300), 16)]
         {
-            assert_eq!(ok(json!({ "ttl": ttl })).ttl, believed);
+            assert_eq!(ok(json!({ "ttl": ttl })).ttl, expected);
         }
         assert_eq!(ok(json!({"trace": ["x", "../y", 3, null, "z"]})).trace.len(), 2);
         assert_eq!(ok(json!({"trace": vec!["x"; 1_000]})).trace.len(), crate::limits::MAX_TRACE);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_without_an_id_is_named_after_its_message() {
+    fn a_task_without_an_id_has_that_of_its_message() {
         let task = ok(json!({"type": "task", "id": "m1", "task": {}})).task.unwrap();
         assert_eq!((task.id.as_str(), task.state), ("m1", TaskState::Pending));
         let update = ok(json!({"type": "task_update", "reply_to": "m1", "task": {"state": "working", "by": "b"}}));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_ours_that_somebody_else_uses_is_theirs() {
+    fn our_own_fields_with_other_values_are_ignored() {
         let message =
             ok(json!({"priority": 5, "session_id": {"a": 1}, "subject": ["x"], "correlation_id": "two words"}));
         assert_eq!((message.priority, message.session, message.subject), (Priority::Normal, None, None));
@@ -346,13 +346,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_written_is_the_message_read(message in message()) {
+        fn messages_round_trip(message in message()) {
             let bytes = write(&message).unwrap();
             prop_assert_eq!(&parse(&bytes, "x.msg.json", epoch()).unwrap(), &message);
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in mutated(REAL), c in retyped(REAL)) {
+        fn arbitrary_bytes_do_not_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in mutated(REAL), c in retyped(REAL)) {
             for bytes in [bytes, a, b, c] {
                 if let Ok(message) = parse(&bytes, REAL_NAME, epoch()) {
                     let again = parse(&write(&message).unwrap(), REAL_NAME, epoch());

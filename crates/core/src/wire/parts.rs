@@ -68,7 +68,8 @@ pub(crate) fn trace(value: Value, field: &'static str) -> Result<Vec<AgentName>,
     Ok(items.iter().skip(skip).filter_map(|item| AgentName::parse(item.as_str()?).ok()).collect())
 }
 
-/// The task. Without an id of its own it has that of the message that carries it; an update that of the message it answers.
+/// The task. Without an id of its own it has that of the message that carries it; an update that of the message it
+/// answers.
 pub(crate) fn task(
     value: Value,
     kind: &Kind,

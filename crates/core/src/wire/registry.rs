@@ -1,6 +1,6 @@
 //! nanobot's `_registry.json`: an object of cards by agent id, shared by all agents of one directory.
 //!
-//! Each agent writes only its own entry. Whatever else is in the file, entries that do not parse included, stays as it is.
+//! Each agent writes only its own entry. All others, including those that do not parse, are kept as they are.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ pub struct Registry {
     entries: Object,
 }
 
-/// One agent's entry, as far as it parses.
+/// One agent's entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegistryEntry {
-    /// The agent: the key in the registry, whatever `agent_id` says.
+    /// The key in the registry; `agent_id` is ignored.
     pub name: AgentName,
-    /// What it says about itself.
+    /// Its card.
     pub card: Card,
-    /// What it last reported; [`RegistryEntry::into_agent`] decides whether that can still be true.
+    /// Its last reported status; [`RegistryEntry::into_agent`] derives whether it is still alive.
     pub status: Status,
-    /// What it is working on.
+    /// Its current tasks.
     pub current_tasks: Vec<TaskId>,
     /// When it first registered.
     pub registered_at: Option<Stamp>,
@@ -55,27 +55,27 @@ impl Registry {
         self.entries.iter().map(|(key, value)| RegistryEntry::parse(key, value).map_err(|error| (key.as_str(), error)))
     }
 
-    /// One agent, if it is there.
+    /// The entry of one agent, if there is one.
     pub fn get(&self, name: &AgentName) -> Result<Option<RegistryEntry>, WireError> {
         self.entries.get(name.as_str()).map(|value| RegistryEntry::parse(name.as_str(), value)).transpose()
     }
 
-    /// Whether there is an entry of this name, parsed or not.
+    /// Whether there is an entry of this name, valid or not.
     pub fn contains(&self, name: &AgentName) -> bool {
         self.entries.contains_key(name.as_str())
     }
 
-    /// How many entries there are, parsed or not.
+    /// The number of entries, valid or not.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nobody is there.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Writes one agent's entry. Its unknown fields stay.
+    /// Writes one agent's entry. Its unknown fields are kept.
     pub fn put(&mut self, entry: &RegistryEntry) {
         let mut fields = match self.entries.remove(entry.name.as_str()) {
             Some(Value::Object(fields)) => fields,
@@ -102,23 +102,23 @@ impl Registry {
         &self.entries
     }
 
-    /// Puts a lost entry back as it was. An existing one stays.
+    /// Restores a lost entry. An existing one is kept.
     pub fn restore(&mut self, key: &str, entry: &Value) {
         if !self.entries.contains_key(key) {
             self.entries.insert(key.to_owned(), entry.clone());
         }
     }
 
-    /// Merges the changes of another writer: `theirs` is what it made of `base`, from which this registry comes too. Of an entry
-    /// that both have changed, the one with the later heartbeat stays. Nothing is removed: a writer without a lock may lack an
-    /// entry because it has not read it yet.
+    /// Merges the changes of another writer: both this registry and `theirs` were changed from `base`. Of an entry that
+    /// both have changed, the one with the later heartbeat wins. Nothing is removed: a writer without a lock may lack
+    /// an entry because it has not read it yet.
     pub fn merge(&mut self, base: &Registry, theirs: &Registry) {
         for (key, value) in &theirs.entries {
             let (old, mine) = (base.entries.get(key), self.entries.get(key));
             if old == Some(value) || mine == Some(value) {
                 continue;
             }
-            if mine == old || RegistryEntry::last_sign(key, Some(value)) > RegistryEntry::last_sign(key, mine) {
+            if mine == old || RegistryEntry::last_seen(key, Some(value)) > RegistryEntry::last_seen(key, mine) {
                 self.entries.insert(key.clone(), value.clone());
             }
         }
@@ -178,8 +178,8 @@ impl RegistryEntry {
         })
     }
 
-    /// When the agent of an entry last registered or sent a heartbeat, as far as the entry parses.
-    fn last_sign(key: &str, value: Option<&Value>) -> Option<Timestamp> {
+    /// When the agent of an entry last registered or sent a heartbeat, if the entry parses.
+    fn last_seen(key: &str, value: Option<&Value>) -> Option<Timestamp> {
         let entry = Self::parse(key, value?).ok()?;
         entry.registered_at.into_iter().chain(entry.last_heartbeat).map(|stamp| stamp.at()).max()
     }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_registry_is_read_and_written_back_with_nothing_lost() {
+    fn the_registry_of_the_description_round_trips() {
         let mut registry = Registry::parse(SEED.as_bytes()).unwrap();
         let seed: Value = serde_json::from_str(SEED).unwrap();
         assert_eq!(value(&registry), seed);
@@ -277,12 +277,12 @@ mod tests {
         assert_eq!(entry.card.allow_from, AllowFrom(vec!["coder".into(), "writer".into()]));
         assert_eq!(entry.current_tasks, [TaskId::parse("msg_1745659200_coder").unwrap()]);
         registry.put(&entry);
-        assert_eq!(value(&registry), seed, "an entry that was understood is written as it was");
+        assert_eq!(value(&registry), seed, "an entry is written as it was read");
         assert!(String::from_utf8(registry.write().unwrap()).unwrap().starts_with("{\n  \"coder\": {\n    \""));
     }
 
     #[test]
-    fn integer_heartbeats_missing_ids_and_unknown_fields_are_taken_and_kept() {
+    fn integer_heartbeats_missing_ids_and_unknown_fields_are_accepted_and_kept() {
         let text = r#"{"b":{"last_heartbeat":1777197600,"status":"napping","skills":[1,{"x":null}]},
                        "c":{"last_heartbeat":1777197600123,"description":null}}"#;
         let mut registry = Registry::parse(text.as_bytes()).unwrap();
@@ -291,14 +291,14 @@ mod tests {
         assert_eq!((entry.status, &entry.card), (Status::Idle, &Card::default()));
         registry.put(&entry);
         let written = value(&registry);
-        assert_eq!(written["b"]["last_heartbeat"], json!(1_777_197_600), "the other program's way of writing it stays");
+        assert_eq!(written["b"]["last_heartbeat"], json!(1_777_197_600), "the original form is kept");
         assert_eq!(written["b"]["skills"], json!([1, {"x": null}]));
         assert_eq!(written["b"]["agent_id"], "b");
         assert_eq!(written["c"], json!({"last_heartbeat": 1_777_197_600_123_u64, "description": null}));
     }
 
     #[test]
-    fn a_neighbour_that_cannot_be_understood_is_left_alone() {
+    fn entries_that_do_not_parse_are_kept() {
         let text = r#"{"ok":{}, "../x":{}, "bad":7, "worse":{"allow_from":"coder"}, "old":{"last_heartbeat":"soon"}}"#;
         let mut registry = Registry::parse(text.as_bytes()).unwrap();
         let (good, bad): (Vec<_>, Vec<_>) = registry.entries().partition(Result::is_ok);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_writer_changed_is_taken_over_and_the_later_sign_of_life_wins() {
+    fn changes_of_another_writer_are_merged_and_the_later_heartbeat_wins() {
         let registry = |value: Value| Registry::parse(value.to_string().as_bytes()).unwrap();
         let seen = |second: u64| json!({ "last_heartbeat": second });
         let base = registry(json!({"a": seen(10), "b": seen(10), "c": seen(10), "d": seen(10), "unread": seen(10)}));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_registry_is_an_error() {
+    fn other_bytes_are_an_error() {
         for bytes in [&b""[..], b"[]", b"null", b"{\"a\":", b"\xff"] {
             assert!(Registry::parse(bytes).is_err());
         }

@@ -1,4 +1,4 @@
-//! Timestamps as other systems write them: texts in several forms, numbers in several units. The original is kept.
+//! Timestamps of other systems: texts in several forms, numbers in several units. The original form is kept.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -57,8 +57,8 @@ pub(crate) fn instant(value: &Value, field: &'static str) -> Result<Timestamp, W
     at.ok_or_else(|| WireError::field(field, "should be a timestamp such as 2026-04-26T10:00:00Z or unix seconds"))
 }
 
-/// Parses RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive `isoformat()` writes it),
-/// or a unix time in digits.
+/// Parses RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive `isoformat()`
+/// writes it), or a unix time in digits.
 fn parse_text(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if let Ok(at) = text.parse() {
@@ -127,8 +127,8 @@ impl<'de> Deserialize<'de> for Stamp {
     }
 }
 
-/// Serializes an instant in the one form that we write: RFC 3339 in UTC with `Z`, and 0, 3, 6 or 9 digits of a second, so that
-/// readers that know only milliseconds or microseconds understand it whenever that is enough.
+/// Serializes an instant in the one form that we write: RFC 3339 in UTC with `Z`, and 0, 3, 6 or 9 digits of a second,
+/// so that readers that know only milliseconds or microseconds understand it whenever that is enough.
 pub(crate) fn strict<S: Serializer>(at: &Timestamp, ser: S) -> Result<S::Ok, S::Error> {
     let digits = match at.subsec_nanosecond() {
         0 => 0,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_writing_one_instant_is_understood_and_kept() {
+    fn every_form_of_an_instant_is_parsed_and_kept() {
         let at = ts("2026-04-26T10:00:00Z");
         for value in [
             json!("2026-04-26T10:00:00Z"),
@@ -170,7 +170,7 @@ mod tests {
             json!("1777197600000"),
             json!("1777197600000000"),
         ] {
-            let stamp = Stamp::from_value(&value).unwrap_or_else(|| panic!("{value} was not understood"));
+            let stamp = Stamp::from_value(&value).unwrap_or_else(|| panic!("{value} does not parse"));
             assert_eq!(stamp.at(), at, "{value}");
             assert_eq!(serde_json::to_value(&stamp).unwrap(), value);
             assert_eq!(serde_json::from_value::<Stamp>(value).unwrap(), stamp);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn other_values_are_refused() {
         for value in [
             json!("yesterday"),
             json!(""),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_written_in_utc_with_as_many_digits_as_needed() {
+    fn our_own_form_is_utc_with_as_many_digits_as_needed() {
         for text in [
             "2026-04-26T10:00:00Z",
             "2026-04-26T10:00:00.120Z",
@@ -216,13 +216,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_strict_form_loses_nothing(seconds in -377_000_000_000_i64..253_000_000_000, nanos in 0..1_000_000_000_i32) {
+        fn our_own_form_round_trips(seconds in -377_000_000_000_i64..253_000_000_000, nanos in 0..1_000_000_000_i32) {
             let at = Timestamp::new(seconds, nanos).unwrap();
             prop_assert_eq!(Stamp::from_value(&json!(Stamp::now(at))).unwrap().at(), at);
         }
 
         #[test]
-        fn no_text_or_number_makes_it_panic(text in ".{0,40}", number in any::<f64>(), whole in any::<i64>()) {
+        fn arbitrary_texts_and_numbers_do_not_panic(text in ".{0,40}", number in any::<f64>(), whole in any::<i64>()) {
             let _ = Stamp::from_value(&json!(text));
             let _ = Stamp::from_value(&json!(number.to_string()));
             let _ = Stamp::from_value(&json!(whole));

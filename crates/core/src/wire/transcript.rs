@@ -35,7 +35,7 @@ pub fn parse(bytes: &[u8]) -> Result<Line, WireError> {
     })
 }
 
-/// Writes a line with its newline; there is none inside it.
+/// Writes a line with its newline, which is the only one in it.
 pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
     let written = FileLine {
         role: &line.role,
@@ -54,8 +54,8 @@ pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
     Ok(text.into())
 }
 
-/// Characters beyond ASCII that end a line for readers in other languages, such as Python's `splitlines`. In JSON they can only be
-/// in strings.
+/// Characters beyond ASCII that end a line for readers in other languages, such as Python's `splitlines`. In JSON they
+/// can only be in strings.
 const ESCAPED: [(char, &str); 3] = [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
 #[derive(Serialize)]
@@ -63,13 +63,13 @@ struct FileLine<'a> {
     role: &'a str,
     content: &'a str,
     sender: &'a str,
-    /// Written as `null` where there is none: readers find every field of the format.
+    /// Written as `null` if there is none, since readers expect every field of the format.
     message_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<Number>,
 }
 
-/// Whole milliseconds without a decimal point, as most writers have them.
+/// The number without a decimal point if it is whole, as most writers have it.
 pub(crate) fn whole_millis(ts: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_line_is_read_and_written_back_with_nothing_lost() {
+    fn the_line_of_the_description_round_trips() {
         let line = parse(SEED.as_bytes()).unwrap();
         assert_eq!((line.sender.as_str(), line.ts), ("ou_123", Some(1_772_706_600_123.0)));
         let expected = format!("{SEED}\n");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_other_programs_are_understood() {
+    fn lines_of_other_programs_are_read() {
         let line = read(json!({"content": "x"})).unwrap();
         assert_eq!((line.role.as_str(), line.sender.as_str(), line.message_id, line.ts), ("user", "", None, None));
         let line = read(json!({"content": "x", "role": null, "message_id": 7, "ts": 1772706600123.25})).unwrap();
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_written_is_the_line_read_and_stays_one_line(
+        fn lines_round_trip_and_stay_one_line(
             texts in prop::array::uniform3(any::<String>()), message_id in prop::option::of(any::<String>()),
             ts in prop::option::of(prop_oneof![-1e17..1e17, (0_i64..4_000_000_000_000).prop_map(|ms| ms as f64)]),
         ) {
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
+        fn arbitrary_bytes_do_not_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
             for bytes in [bytes, a, b] {
                 if let Ok(line) = parse(&bytes) {
                     prop_assert_eq!(parse(&write(&line).unwrap()), Ok(line));
