@@ -1,4 +1,4 @@
-//! Whether a server is there, and how it is.
+//! The health of a server.
 
 use std::time::{Duration, Instant};
 
@@ -10,38 +10,38 @@ use crate::http::Http;
 use crate::problem::problem;
 use crate::url::ServerUrl;
 
-/// An office that says nothing for this long is out of reach.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of the health check.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a server is. Needs no key.
+/// The health of a server.
 #[derive(Debug, Clone)]
 pub struct ServerHealth {
     /// Its version.
     pub version: Option<String>,
-    /// Why it takes no mail now, where it does not.
+    /// Why it accepts no mail, if it does not.
     pub problem: Option<String>,
-    /// What time it is there, to the second.
+    /// The server's clock, to the second.
     pub clock: Option<Timestamp>,
-    /// How long the answer took.
+    /// The duration of the request.
     pub took: Duration,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct HealthDocument {
     status: String,
     version: String,
 }
 
-/// Asks a server how it is. An error says that nothing is there, or something else than an office.
+/// Checks the health of a server; needs no key. An error means that it cannot be reached, or that it is no office.
 pub async fn health(server: &ServerUrl) -> Result<ServerHealth, OfficeError> {
     let http = Http::new(server.clone(), None)?;
-    let began = Instant::now();
-    let answer = http.look(&http.get(&["health"]), PATIENCE).await?;
-    let (status, clock) = (answer.status(), clock(answer.headers()));
-    let body = answer.bytes().await.unwrap_or_default();
-    let took = began.elapsed();
-    if let Ok(Answer { status: said, version }) = serde_json::from_slice(&body)
-        && said == "ok"
+    let started = Instant::now();
+    let response = http.send_once(&http.get(&["health"]), TIMEOUT).await?;
+    let (status, clock) = (response.status(), clock(response.headers()));
+    let body = response.bytes().await.unwrap_or_default();
+    let took = started.elapsed();
+    if let Ok(HealthDocument { status, version }) = serde_json::from_slice(&body)
+        && status == "ok"
     {
         return Ok(ServerHealth { version: Some(version), problem: None, clock, took });
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_an_answer_is_read() {
+    fn the_date_header_is_parsed() {
         let mut headers = HeaderMap::new();
         headers.insert(DATE, "Wed, 18 Nov 2026 00:28:37 GMT".parse().unwrap());
         assert_eq!(clock(&headers), Some("2026-11-18T00:28:37Z".parse().unwrap()));

@@ -1,7 +1,7 @@
 //! The network office as an agent sees it.
 //!
-//! [`Client`] implements [`amb_core::Mailbox`] over HTTP, with retries only where a repeat is safe, and follows the agent's
-//! log over a WebSocket that reconnects with backoff, resumes from its cursor, and loses and doubles nothing.
+//! [`Client`] implements [`amb_core::Mailbox`] over HTTP, with retries only if a repeat is safe, and follows the agent's
+//! log over a WebSocket that reconnects with backoff and resumes from its cursor.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), amb_core::OfficeError> {

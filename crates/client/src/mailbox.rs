@@ -7,13 +7,13 @@ use amb_core::doc::{
     Connections, Exported, Group, Groups, History, Hits, Household, Inbox, Lines, MessagePage, MessageWithReceipts,
     Profile, SearchHit, Sent, Tasks,
 };
+use amb_core::error::if_found;
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
 use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter, no_task};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
-    AgentName, Card, Code, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState,
-    WakeReport,
+    AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, WakeReport,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -28,8 +28,8 @@ use crate::pages::DeliveredPages;
 use crate::socket::EventFollower;
 use crate::url::ServerUrl;
 
-/// How long one request for events waits at the server: well below the timeout of a call.
-pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(20);
+/// Maximum wait of one long poll for events: well below the timeout of a call.
+pub(crate) const MAX_POLL: Duration = Duration::from_secs(20);
 
 /// One agent's mailbox at a network office.
 #[derive(Debug)]
@@ -43,19 +43,16 @@ impl Client {
     /// Opens the mailbox of a key's agent, which the server names.
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
-        let me: Me = http.ask(http.get(&["agents", "me"])).await?;
+        let me: Me = http.fetch(http.get(&["agents", "me"])).await?;
         Ok(Self { me: me.name, http, pages: DeliveredPages::default() })
     }
 
-    /// Follows the log from a cursor on a WebSocket. `events` is a separate request each time, so that several readers
-    /// can be at several cursors.
+    /// Follows the log from a cursor over a WebSocket.
     pub fn follow(&self, since: Cursor) -> Result<EventFollower> {
         let key = self.http.key().cloned().ok_or_else(|| OfficeError::invalid("following needs a key"))?;
         Ok(EventFollower::start(self.http.server(), key, since))
     }
-}
 
-impl Client {
     /// A page of one's own mail, sent and received, session by session, after a message; empty at the end.
     pub async fn export(
         &self,
@@ -63,56 +60,52 @@ impl Client {
         since: Option<Timestamp>,
     ) -> Result<Vec<MessageWithReceipts>> {
         let call = self.http.get(&["export"]).query("after", after).query("since", since);
-        Ok(self.http.ask::<Exported>(call).await?.messages)
+        Ok(self.http.fetch::<Exported>(call).await?.messages)
     }
-}
 
-impl Client {
     /// The groups that the caller is in or was invited to.
     pub async fn groups(&self) -> Result<Vec<Group>> {
-        Ok(self.http.ask::<Groups>(self.http.get(&["groups"])).await?.groups)
+        Ok(self.http.fetch::<Groups>(self.http.get(&["groups"])).await?.groups)
     }
 
-    /// Makes a group whose owner, and first member, is the caller.
+    /// Creates a group whose owner and first member is the caller.
     pub async fn create_group(&self, name: &AgentName) -> Result<Group> {
-        self.http.ask(self.http.post(&["groups"], &json!({ "name": name }))?.once_only()).await
+        self.http.fetch(self.http.post(&["groups"], &json!({ "name": name }))?.with_fresh_key()).await
     }
 
     /// Invites an agent to a group of the caller's.
     pub async fn invite_to_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
         let call = self.http.post(&["groups", group.as_str(), "invite"], &json!({ "agent_name": agent }))?;
-        self.http.ask(call.once_only()).await
+        self.http.fetch(call.with_fresh_key()).await
     }
 
-    /// Takes an agent out of a group of the caller's.
+    /// Removes an agent from a group of the caller's.
     pub async fn remove_from_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
-        self.of_group(group, "remove", json!({ "agent_name": agent })).await
+        self.change_group(group, "remove", json!({ "agent_name": agent })).await
     }
 
-    /// Agrees to an invitation.
+    /// Accepts an invitation.
     pub async fn join_group(&self, group: &AgentName) -> Result<Group> {
-        self.of_group(group, "join", json!({})).await
+        self.change_group(group, "join", json!({})).await
     }
 
     /// Leaves a group, or declines an invitation.
     pub async fn leave_group(&self, group: &AgentName) -> Result<Group> {
-        self.of_group(group, "leave", json!({})).await
+        self.change_group(group, "leave", json!({})).await
     }
 
-    async fn of_group(&self, group: &AgentName, verb: &str, body: serde_json::Value) -> Result<Group> {
-        self.http.ask(self.http.post(&["groups", group.as_str(), verb], &body)?).await
+    async fn change_group(&self, group: &AgentName, verb: &str, body: serde_json::Value) -> Result<Group> {
+        self.http.fetch(self.http.post(&["groups", group.as_str(), verb], &body)?).await
     }
-}
 
-impl Client {
-    /// Lets a connected agent read or write a transcript of the caller's; with `None`, no longer.
+    /// Grants a connected agent access to a transcript of the caller's; `None` revokes it.
     pub async fn share_transcript(&self, key: &TranscriptKey, agent: &AgentName, access: Option<Access>) -> Result<()> {
         let body = json!({ "agent_name": agent, "access": access });
-        self.http.tell(self.http.post(&["transcripts", key.as_str(), "share"], &body)?).await
+        self.http.execute(self.http.post(&["transcripts", key.as_str(), "share"], &body)?).await
     }
 }
 
-/// Of `GET /agents/me`, the one field that every server sends.
+/// The one field of `GET /agents/me` that every server sends.
 #[derive(Deserialize)]
 struct Me {
     name: AgentName,
@@ -133,49 +126,45 @@ impl Mailbox for Client {
     }
 
     async fn register(&self, card: Card) -> Result<AgentEntry> {
-        self.http.ask(self.http.with_body(Method::PATCH, &["agents", "me"], &card)?).await
+        self.http.fetch(self.http.with_body(Method::PATCH, &["agents", "me"], &card)?).await
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
-        Ok(self.http.ask::<Agents>(self.http.get(&["agents"])).await?.agents)
+        Ok(self.http.fetch::<Agents>(self.http.get(&["agents"])).await?.agents)
     }
 
     async fn agent(&self, name: &AgentName) -> Result<Option<AgentEntry>> {
-        match self.http.ask(self.http.get(&["agents", name.as_str()])).await {
-            Ok(agent) => Ok(Some(agent)),
-            Err(error) if error.code() == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(self.http.fetch(self.http.get(&["agents", name.as_str()])).await)
     }
 
     async fn is_paused(&self) -> Result<bool> {
-        Ok(self.http.ask::<Profile>(self.http.get(&["agents", "me"])).await?.entry.paused)
+        Ok(self.http.fetch::<Profile>(self.http.get(&["agents", "me"])).await?.entry.paused)
     }
 
     async fn heartbeat(&self) -> Result<()> {
-        self.http.tell(self.http.post(&["agents", "me", "heartbeat"], &json!({}))?).await
+        self.http.execute(self.http.post(&["agents", "me", "heartbeat"], &json!({}))?).await
     }
 
     async fn leave(&self) -> Result<()> {
-        self.http.tell(self.http.post(&["agents", "me", "leave"], &json!({}))?).await
+        self.http.execute(self.http.post(&["agents", "me", "leave"], &json!({}))?).await
     }
 
     async fn household(&self) -> Result<Household> {
-        self.http.ask(self.http.get(&["household"])).await
+        self.http.fetch(self.http.get(&["household"])).await
     }
 
     async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
         let body = json!({ "target_agent_name": target, "message": intro });
-        self.http.ask(self.http.post(&["connections", "request"], &body)?.once_only()).await
+        self.http.fetch(self.http.post(&["connections", "request"], &body)?.with_fresh_key()).await
     }
 
     async fn approve(&self, code: &str) -> Result<Connected> {
         let call = self.http.post(&["connections", "approve"], &json!({ "verification_code": code }))?;
-        self.http.ask(call.once_only()).await
+        self.http.fetch(call.with_fresh_key()).await
     }
 
     async fn connections(&self) -> Result<Vec<Connection>> {
-        Ok(self.http.ask::<Connections>(self.http.get(&["connections"])).await?.connections)
+        Ok(self.http.fetch::<Connections>(self.http.get(&["connections"])).await?.connections)
     }
 
     async fn change_connection(&self, peer: &AgentName, change: ConnectionChange) -> Result<Connection> {
@@ -185,126 +174,126 @@ impl Mailbox for Client {
             ConnectionChange::Block => "block",
             ConnectionChange::Unblock => "unblock",
         };
-        self.http.ask(self.http.post(&["connections", verb], &json!({ "agent_name": peer }))?).await
+        self.http.fetch(self.http.post(&["connections", verb], &json!({ "agent_name": peer }))?).await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
         draft.check()?;
         let call = self.http.post(&["messages", "send"], &crate::outgoing::body(&draft)?)?;
         let call = match draft.idempotency_key {
-            Some(key) => call.once(key),
-            None => call.once_only(),
+            Some(key) => call.with_key(key),
+            None => call.with_fresh_key(),
         };
-        self.http.ask(call).await
+        self.http.fetch(call).await
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.http.ask(self.http.get(&["inbox"]).query("unread_only", Some(unread_only))).await
+        self.http.fetch(self.http.get(&["inbox"]).query("unread_only", Some(unread_only))).await
     }
 
     async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
         let call = self.http.get(&["inbox"]).query("unread_only", Some(unread_only));
-        self.http.ask(call.query("before", Some(next))).await
+        self.http.fetch(call.query("before", Some(next))).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let call = self.http.get(&["sessions", session.as_str(), "history"]);
-        self.http.ask(call.query("limit", Some(page.limit)).query("before", page.before)).await
+        self.http.fetch(call.query("limit", Some(page.limit)).query("before", page.before)).await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
-        self.http.ask(self.http.get(&["messages", id.as_str()])).await
+        self.http.fetch(self.http.get(&["messages", id.as_str()])).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let call = self.http.post(&["messages", "ack"], &json!({ "message_ids": ids }))?;
-        Ok(self.http.ask::<Acknowledged>(call).await?.acknowledged)
+        Ok(self.http.fetch::<Acknowledged>(call).await?.acknowledged)
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
         let ClaimRequest { limit, urgent_first, lease } = request;
         let body = json!({ "limit": limit, "urgent_first": urgent_first, "lease_seconds": lease.as_secs() });
-        Ok(self.http.ask::<Claimed>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
+        Ok(self.http.fetch::<Claimed>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
-        self.http.tell(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
+        self.http.execute(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
     }
 
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
         let body = json!({ "message_ids": ids, "lease_seconds": lease.as_secs() });
-        self.http.tell(self.http.post(&["messages", "renew"], &body)?).await
+        self.http.execute(self.http.post(&["messages", "renew"], &body)?).await
     }
 
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
-        self.http.tell(self.http.post(&["messages", "rung"], &json!({ "message_ids": ids }))?).await
+        self.http.execute(self.http.post(&["messages", "rung"], &json!({ "message_ids": ids }))?).await
     }
 
     async fn report_wake(&self, report: &WakeReport) -> Result<()> {
-        self.http.tell(self.http.with_body(Method::PUT, &["agents", "me", "wake"], report)?).await
+        self.http.execute(self.http.with_body(Method::PUT, &["agents", "me", "wake"], report)?).await
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
         // A server without the `claimed` filter ignores it; `unread` excludes what cannot be a claim.
         let call = self.http.get(&["messages"]).query("claimed", Some(true)).query("unread", Some(true));
-        let page: MessagePage = self.http.ask(call.query("limit", Some(MAX_CLAIMED))).await?;
+        let page: MessagePage = self.http.fetch(call.query("limit", Some(MAX_CLAIMED))).await?;
         Ok(page.messages.into_iter().map(|received| received.message).collect())
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         let call = self.http.get(&["tasks"]).query("owned", filter.owned).query("state", filter.state);
-        Ok(self.http.ask::<Tasks>(call.query("open", filter.open.then_some(true))).await?.tasks)
+        Ok(self.http.fetch::<Tasks>(call.query("open", filter.open.then_some(true))).await?.tasks)
     }
 
     async fn task(&self, id: &TaskId) -> Result<Task> {
         if id.as_uuid().is_none() {
-            // A server gives all of its tasks such an id.
+            // All tasks of a server have a UUID.
             return Err(no_task(id));
         }
-        self.http.ask(self.http.get(&["tasks", id.as_str()])).await
+        self.http.fetch(self.http.get(&["tasks", id.as_str()])).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let body = json!({ "state": state, "note": note });
-        self.http.ask(self.http.post(&["tasks", id.as_str(), "state"], &body)?.once_only()).await
+        self.http.fetch(self.http.post(&["tasks", id.as_str(), "state"], &body)?.with_fresh_key()).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
         let Some(since) = since else {
-            return self.http.ask(self.http.get(&["events"])).await;
+            return self.http.fetch(self.http.get(&["events"])).await;
         };
         let deadline = Instant::now() + wait;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let look = left.min(LONGEST_LOOK);
+            let wait = left.min(MAX_POLL);
             // The server waits whole seconds. Rounded up, since a wait of 0 would make this a busy loop.
-            let seconds = look.as_secs() + u64::from(look.subsec_nanos() > 0);
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             let call = self.http.get(&["events"]).query("since", Some(&since)).query("wait", Some(seconds));
-            let page: EventPage = self.http.ask(call.query("previous", self.pages.before(&since))).await?;
-            self.pages.got(&since, &page.cursor);
-            if !page.events.is_empty() || left <= LONGEST_LOOK {
+            let page: EventPage = self.http.fetch(call.query("previous", self.pages.start_of(&since))).await?;
+            self.pages.insert(&since, &page.cursor);
+            if !page.events.is_empty() || left <= MAX_POLL {
                 return Ok(page);
             }
         }
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
-        self.http.tell(self.http.post(&["transcripts", key.as_str()], &line)?.once_only()).await
+        self.http.execute(self.http.post(&["transcripts", key.as_str()], &line)?.with_fresh_key()).await
     }
 
     async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
-        let call = self.http.post(&["transcripts", key.as_str()], &line)?.once_only();
-        self.http.tell(call.query("owner", Some(owner))).await
+        let call = self.http.post(&["transcripts", key.as_str()], &line)?.with_fresh_key();
+        self.http.execute(call.query("owner", Some(owner))).await
     }
 
     async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
-        Ok(lines(self.http.ask(call.query("owner", Some(owner))).await?))
+        Ok(lines(self.http.fetch(call.query("owner", Some(owner))).await?))
     }
 
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
-        Ok(lines(self.http.ask(call).await?))
+        Ok(lines(self.http.fetch(call).await?))
     }
 
     async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {
@@ -312,7 +301,7 @@ impl Mailbox for Client {
         let text = Some(text).filter(|text| !text.is_empty());
         let call = self.http.get(&["search"]).query("q", text).query("from", from).query("subject", subject);
         let call = call.query("after", after).query("before", before).query("limit", limit);
-        Ok(self.http.ask::<Hits>(call).await?.hits)
+        Ok(self.http.fetch::<Hits>(call).await?.hits)
     }
 }
 
@@ -323,28 +312,28 @@ mod tests {
 
     use super::*;
 
-    /// The path and the key of each request to a server that answers the first with 503.
-    async fn asked_twice(call: impl AsyncFnOnce(&Client)) -> Vec<(String, String)> {
+    /// The path and the idempotency key of each request to a server that answers the first with 503.
+    async fn retried(call: impl AsyncFnOnce(&Client)) -> Vec<(String, String)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: ServerUrl = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let serving = async {
-            let mut asked = Vec::new();
+            let mut requests = Vec::new();
             for (status, body) in [("503 Service Unavailable", "{}"), ("201 Created", "{}")] {
-                let (mut line, _) = listener.accept().await.unwrap();
+                let (mut stream, _) = listener.accept().await.unwrap();
                 let (mut head, mut some) = (String::new(), [0; 4096]);
                 while !head.contains("\r\n\r\n") {
-                    let read = line.read(&mut some).await.unwrap();
+                    let read = stream.read(&mut some).await.unwrap();
                     head.push_str(std::str::from_utf8(&some[..read]).unwrap());
                 }
                 let key = head.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
                 let path = head.split_whitespace().nth(1).unwrap();
-                asked.push((path.to_owned(), key.unwrap_or_default().to_owned()));
+                requests.push((path.to_owned(), key.unwrap_or_default().to_owned()));
                 let length = body.len();
                 let answer =
                     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-                line.write_all(answer.as_bytes()).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
             }
-            asked
+            requests
         };
         let me = "ann".parse().unwrap();
         let client = Client { me, http: Http::new(url, None).unwrap(), pages: DeliveredPages::default() };
@@ -352,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_creates_something_is_repeated_under_a_key_of_its_own() {
+    async fn calls_that_create_something_are_retried_with_a_key_of_their_own() {
         let name: AgentName = "ben".parse().unwrap();
         let key: TranscriptKey = "chat:1".parse().unwrap();
         let line = || Line {
@@ -364,23 +353,23 @@ mod tests {
             ts: None,
         };
         let task = TaskId::from(uuid::Uuid::from_u128(1));
-        // What is answered makes no sense; only that it was asked for again does.
+        // The responses are not valid documents; only the requests matter.
         let runs = [
-            asked_twice(async |client| drop(client.connect(&name, None).await)).await,
-            asked_twice(async |client| drop(client.approve("XC-992").await)).await,
-            asked_twice(async |client| drop(client.send(Draft::text(name.clone(), "Plan", "hello")).await)).await,
-            asked_twice(async |client| drop(client.set_task_state(&task, TaskState::Accepted, None).await)).await,
-            asked_twice(async |client| drop(client.transcript_append(&key, line()).await)).await,
-            asked_twice(async |client| drop(client.transcript_append_to(&name, &key, line()).await)).await,
-            asked_twice(async |client| drop(client.create_group(&name).await)).await,
-            asked_twice(async |client| drop(client.invite_to_group(&name, &name).await)).await,
+            retried(async |client| drop(client.connect(&name, None).await)).await,
+            retried(async |client| drop(client.approve("XC-992").await)).await,
+            retried(async |client| drop(client.send(Draft::text(name.clone(), "Plan", "hello")).await)).await,
+            retried(async |client| drop(client.set_task_state(&task, TaskState::Accepted, None).await)).await,
+            retried(async |client| drop(client.transcript_append(&key, line()).await)).await,
+            retried(async |client| drop(client.transcript_append_to(&name, &key, line()).await)).await,
+            retried(async |client| drop(client.create_group(&name).await)).await,
+            retried(async |client| drop(client.invite_to_group(&name, &name).await)).await,
         ];
-        let mut keys: Vec<_> = runs.iter().map(|asked| asked[0].1.clone()).collect();
-        for asked in &runs {
-            assert!(asked[0] == asked[1] && !asked[0].1.is_empty(), "{asked:?}");
+        let mut keys: Vec<_> = runs.iter().map(|requests| requests[0].1.clone()).collect();
+        for requests in &runs {
+            assert!(requests[0] == requests[1] && !requests[0].1.is_empty(), "{requests:?}");
         }
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), runs.len(), "each has its own");
+        assert_eq!(keys.len(), runs.len(), "each call has its own key");
     }
 }

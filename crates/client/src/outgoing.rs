@@ -6,7 +6,7 @@ use amb_core::message::text_of;
 use amb_core::{Draft, OfficeError, Part};
 use serde_json::{Value, json};
 
-/// The contract's four fields, and the others only where they say something.
+/// The contract's four fields, and the others only if they are set.
 pub(crate) fn body(draft: &Draft) -> Result<Value> {
     let mut body = serde_json::to_value(draft).map_err(OfficeError::internal)?;
     let Some(fields) = body.as_object_mut() else {
@@ -18,7 +18,7 @@ pub(crate) fn body(draft: &Draft) -> Result<Value> {
     fields.insert("session_id".into(), session);
     fields.entry("subject").or_insert(Value::Null);
     match draft.parts.as_slice() {
-        // Longer than the contract's content may be.
+        // Too long for the contract's content.
         [Part::Text { text }] if text.chars().count() > MAX_CONTENT_CHARS => {}
         parts => {
             fields.insert("content".into(), json!(text_of(parts)));
@@ -44,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_longer_than_content_may_be_is_a_part() {
+    fn a_text_too_long_for_content_is_sent_as_a_part() {
         let long = Draft::text("bob".parse().unwrap(), "Plan", "x".repeat(MAX_CONTENT_CHARS + 1));
         let body = body(&long).unwrap();
         assert!(body.get("content").is_none() && body["parts"].as_array().unwrap().len() == 1);
     }
 
     #[test]
-    fn a_time_from_now_is_resolved_by_the_office_so_that_a_repeat_is_the_same() {
+    fn a_relative_deadline_is_sent_as_it_is_so_that_a_repeat_is_the_same() {
         let mut draft = Draft::text("bob".parse().unwrap(), "Plan", "hello");
         draft.deadline_in = Some(7_200);
         assert_eq!(

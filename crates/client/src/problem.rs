@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct ProblemDocument {
-    /// Codes that only the server has are mapped by the status.
+    /// An unknown code is mapped by the status.
     #[serde(default)]
     code: Option<String>,
     #[serde(default)]
@@ -29,7 +29,7 @@ pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &
     }
 }
 
-/// Strips `body.`, `query.` or `path.` from a field's name: the reader called a verb, not a path.
+/// Strips `body.`, `query.` or `path.` from a field's name: the caller of a verb does not know where it was sent.
 fn plain(detail: String) -> String {
     let place = ["body.", "query.", "path."].iter().find_map(|place| detail.strip_prefix(place));
     // Only before a field's name, which a colon ends.
@@ -37,7 +37,7 @@ fn plain(detail: String) -> String {
     field.map_or_else(|| detail.clone(), str::to_owned)
 }
 
-/// For codes that only HTTP has, and for responses of a proxy.
+/// The code of a response without a known one, such as that of a proxy.
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 | 422 => Code::Invalid,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_own_words_are_kept_and_a_proxys_are_understood() {
+    fn the_servers_detail_is_kept_and_a_proxys_status_is_mapped() {
         let body = br#"{"status":403,"code":"not_connected","detail":"ask for a connection first"}"#;
         let error = problem(StatusCode::FORBIDDEN, None, body);
         assert_eq!((error.code(), error.detail()), (Code::NotConnected, "ask for a connection first"));

@@ -14,7 +14,7 @@ pub struct RegisteredAgent {
     pub id: String,
     /// The name it was registered under.
     pub name: AgentName,
-    /// The key that speaks for it.
+    /// Its key.
     pub api_key: SecretString,
     /// Whether operators of this office can read all mail.
     #[serde(default)]
@@ -34,8 +34,8 @@ struct RegisterRequest<'a> {
     household_token: Option<&'a str>,
 }
 
-/// Registers a new agent; with the server's token, where registration needs one, and with that of the household that it shall
-/// join. A name that is taken is a conflict.
+/// Registers a new agent, with the server's token if registration needs one, and with the token of the household that
+/// it shall join, if any. A name that is taken is a conflict.
 pub async fn register(
     server: &ServerUrl,
     name: &AgentName,
@@ -46,10 +46,11 @@ pub async fn register(
 ) -> Result<RegisteredAgent, OfficeError> {
     let http = Http::new(server.clone(), None)?;
     let body = RegisterRequest { name, owner_contact, card, registration_token, household_token };
-    http.ask(http.post(&["agents", "register"], &body)?).await
+    http.fetch(http.post(&["agents", "register"], &body)?).await
 }
 
-/// Makes the person of the household that was founded with this token: once. A conflict where it has one, or the name is taken.
+/// Registers the person of the household that was founded with this token. A conflict if it has one, or if the name is
+/// taken.
 pub async fn claim_person(
     server: &ServerUrl,
     name: &AgentName,
@@ -57,5 +58,5 @@ pub async fn claim_person(
 ) -> Result<RegisteredAgent, OfficeError> {
     let http = Http::new(server.clone(), None)?;
     let call = http.post(&["household", "person"], &serde_json::json!({ "name": name }))?;
-    http.ask(call.with_household_token(owner_token.clone())).await
+    http.fetch(call.with_household_token(owner_token.clone())).await
 }

@@ -1,4 +1,5 @@
-//! The agent's log over a WebSocket: reconnects with backoff, resumes from its cursor, loses and doubles nothing.
+//! Follows the agent's log over a WebSocket: reconnects with backoff and resumes from its cursor, so that no entry is
+//! lost or repeated.
 
 use std::time::Duration;
 
@@ -19,12 +20,12 @@ use crate::url::ServerUrl;
 type ClientSocket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
 /// Interval of pings.
-const PING: Duration = Duration::from_secs(25);
-/// A connection on which nothing arrived for so long, not even a pong, is dead.
-const SILENCE: Duration = Duration::from_secs(60);
+const PING_INTERVAL: Duration = Duration::from_secs(25);
+/// A connection on which nothing arrives for this long, not even a pong, is dead.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Entries queued for a slow caller before reading stops; the server keeps the rest.
-const AHEAD: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 /// Close code for a bad key.
 const BAD_KEY: u16 = 4001;
 
@@ -38,7 +39,7 @@ pub struct EventFollower {
 impl EventFollower {
     pub(crate) fn start(server: &ServerUrl, key: SecretString, since: Cursor) -> Self {
         crate::use_ring();
-        let (sender, entries) = mpsc::channel(AHEAD);
+        let (sender, entries) = mpsc::channel(QUEUE_CAPACITY);
         let task = tokio::spawn(follow(server.clone(), key, since, sender));
         Self { entries, task }
     }
@@ -57,12 +58,12 @@ impl Drop for EventFollower {
 
 /// How a connection ended.
 enum Disconnect {
-    /// Try again.
+    /// Reconnect.
     Lost(String),
-    /// The server will never let this key in.
+    /// The server rejects the key.
     Refused(OfficeError),
     /// The receiver was dropped.
-    Unwanted,
+    ReceiverDropped,
 }
 
 async fn follow(
@@ -78,7 +79,7 @@ async fn follow(
             Err(ended) => ended,
         };
         match ended {
-            Disconnect::Unwanted => return,
+            Disconnect::ReceiverDropped => return,
             Disconnect::Refused(error) => {
                 // The receiver may be gone.
                 let _ = entries.send(Err(error)).await;
@@ -104,7 +105,7 @@ async fn connect(server: &ServerUrl, key: &SecretString, since: &Cursor) -> Resu
     value.set_sensitive(true);
     request.headers_mut().insert("x-api-key", value);
     match timeout(CONNECT_TIMEOUT, connect_async(request)).await {
-        Err(_) => Err(Disconnect::Lost("no answer".into())),
+        Err(_) => Err(Disconnect::Lost("connect timeout".into())),
         Ok(Err(tungstenite::Error::Http(answer))) if answer.status() == 401 => Err(refused()),
         Ok(Err(error)) => Err(Disconnect::Lost(error.to_string())),
         Ok(Ok((socket, _))) => Ok(socket),
@@ -121,14 +122,14 @@ async fn read(
     entries: &mpsc::Sender<Result<Entry, OfficeError>>,
     backoff: &mut Backoff,
 ) -> Disconnect {
-    let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
-    let mut heard = Instant::now();
+    let mut ping = tokio::time::interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
+    let mut last_received = Instant::now();
     loop {
         let frame = tokio::select! {
             frame = socket.next() => frame,
             _ = ping.tick() => {
-                if heard.elapsed() > SILENCE {
-                    return Disconnect::Lost("silence".into());
+                if last_received.elapsed() > IDLE_TIMEOUT {
+                    return Disconnect::Lost("idle timeout".into());
                 }
                 if let Err(error) = socket.send(Message::text(r#"{"type":"ping"}"#)).await {
                     return Disconnect::Lost(error.to_string());
@@ -137,16 +138,16 @@ async fn read(
             }
             () = entries.closed() => {
                 let _ = socket.close(None).await;
-                return Disconnect::Unwanted;
+                return Disconnect::ReceiverDropped;
             }
         };
-        heard = Instant::now();
+        last_received = Instant::now();
         match frame {
             Some(Ok(Message::Text(text))) => {
                 let Some(entry) = entry(&text) else { continue };
                 let cursor = entry.cursor.clone();
                 if entries.send(Ok(entry)).await.is_err() {
-                    return Disconnect::Unwanted;
+                    return Disconnect::ReceiverDropped;
                 }
                 *since = cursor;
                 // Only a received entry counts as a success.

@@ -1,4 +1,4 @@
-//! Address of a server.
+//! The address of a server.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use reqwest::Url;
 pub struct ServerUrl(Url);
 
 impl ServerUrl {
-    /// The address of an endpoint, its path given in segments so that no id or key can change the route.
+    /// The URL of an endpoint. The path is given in segments, so that no id or key can change the route.
     pub(crate) fn join(&self, segments: &[&str]) -> Url {
         let mut url = self.0.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -32,7 +32,7 @@ impl ServerUrl {
     pub(crate) fn socket(&self) -> Url {
         let mut url = self.join(&["ws"]);
         let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
-        // Between schemes of the same kind this cannot fail.
+        // Cannot fail between http and ws.
         let _ = url.set_scheme(scheme);
         url
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_known_by_its_names() {
+    fn loopback_addresses_are_recognised() {
         let is_loopback = |text: &str| text.parse::<ServerUrl>().unwrap().is_loopback();
         for here in ["127.0.0.1:8000", "http://127.9.9.9", "http://[::1]:8000", "https://LocalHost/amb"] {
             assert!(is_loopback(here), "{here}");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_refused() {
+    fn invalid_addresses_are_refused() {
         for bad in ["", "ftp://h", "http://u:p@h", "mailto:x", "http://"] {
             assert!(bad.parse::<ServerUrl>().is_err(), "{bad}");
         }

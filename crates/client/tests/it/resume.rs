@@ -1,4 +1,4 @@
-//! The socket and the retries, when the server goes away in the middle.
+//! The WebSocket and retries across restarts of the server.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn pair(server: &Server) -> (Client, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_loses_and_doubles_nothing_when_the_server_restarts() {
+async fn a_follower_loses_and_repeats_nothing_when_the_server_restarts() {
     let server = Server::fresh().await;
     let (alice, bob) = pair(&server).await;
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
@@ -31,18 +31,18 @@ async fn a_follower_loses_and_doubles_nothing_when_the_server_restarts() {
         server.stop().await;
         server.start().await;
     }
-    let mut heard = Vec::new();
-    while heard.len() < expected.len() {
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
         let entry = tokio::time::timeout(Duration::from_secs(30), follower.next()).await.unwrap().unwrap().unwrap();
         if let Event::NewMessage(mail) = entry.event {
-            heard.push(mail.content);
+            received.push(mail.content);
         }
     }
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_send_while_the_server_is_away_is_sent_once_when_it_is_back() {
+async fn a_send_while_the_server_restarts_is_sent_once() {
     let server = Server::fresh().await;
     let (alice, bob) = pair(&server).await;
     server.stop().await;
@@ -57,7 +57,7 @@ async fn a_send_while_the_server_is_away_is_sent_once_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_not_there_is_an_error_that_says_so() {
+async fn an_unreachable_server_is_an_error_that_says_so() {
     let server = Server::fresh().await;
     let (alice, _) = pair(&server).await;
     server.stop().await;
@@ -67,16 +67,16 @@ async fn a_server_that_is_not_there_is_an_error_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_nobody_has_opens_nothing_and_ends_a_follower() {
+async fn an_unknown_key_is_unauthorized() {
     let server = Server::fresh().await;
     let key = SecretString::from(format!("amb_{}", "0".repeat(64)));
     let error = Client::open(server.url(), key).await.unwrap_err();
     assert_eq!(error.code(), Code::Unauthorized);
 }
 
-/// The office forgets with its process whom it has answered what, as another replica never knew it.
+/// After a restart the office does not know which pages it sent, like another replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_is_delivered_though_another_process_is_asked_next() {
+async fn a_page_counts_as_delivered_when_another_process_gets_the_next_request() {
     let server = Server::fresh().await;
     let (alice, bob) = pair(&server).await;
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;

@@ -47,14 +47,14 @@ impl Server {
         *self.running.lock().await = Some((closing, task));
     }
 
-    /// Closes the office, so that every line to it breaks.
+    /// Stops the server, which breaks all connections.
     pub(crate) async fn stop(&self) {
         let (closing, task) = self.running.lock().await.take().unwrap();
         closing.cancel();
         task.await.unwrap();
     }
 
-    /// Opens it again where it was.
+    /// Starts it again on the same port.
     pub(crate) async fn start(&self) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
