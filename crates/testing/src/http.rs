@@ -1,4 +1,4 @@
-//! A client of a network office: plain requests, and shorthands for what tests ask for often.
+//! An HTTP client of a network office, with shorthands for frequent requests.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
-/// Longer than anything takes; a test that waits this long has failed.
+/// Longer than any operation takes: a test that waits this long fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Awaits a future, with [`PATIENCE`] as the timeout.
@@ -16,7 +16,7 @@ pub fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
     let place = std::panic::Location::caller();
     async move {
         match tokio::time::timeout(PATIENCE, what).await {
-            Ok(came) => came,
+            Ok(output) => output,
             Err(_) => panic!("waited in vain at {place}"),
         }
     }
@@ -24,7 +24,7 @@ pub fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
 
 /// An HTTP client with connections of its own, and without a proxy.
 pub fn client() -> Client {
-    // Fails where it is installed already.
+    // Fails if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
 }
@@ -103,7 +103,7 @@ impl HttpOffice {
         soon(TestAnswer::read(soon(request.send()).await.unwrap())).await.unwrap()
     }
 
-    /// Calls a path, with a key and a JSON body where they are given.
+    /// Sends a request, with a key and a JSON body if they are given.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> TestAnswer {
         let mut request = self.http.request(method, self.url(path));
         if let Some(key) = key {

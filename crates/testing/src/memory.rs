@@ -34,7 +34,8 @@ pub struct MemoryOffice {
     state: Mutex<MemoryState>,
     /// Counts changes, so that a waiting reader knows when to read again.
     grown: watch::Sender<u64>,
-    /// Whether agents must connect before they write, as on a server; otherwise only `allow_from` decides, as in a directory.
+    /// Whether agents must connect before they write, as on a server; otherwise only `allow_from` decides, as in a
+    /// directory.
     connections: bool,
 }
 

@@ -20,7 +20,7 @@ fn binary() -> &'static Path {
     })
 }
 
-/// See the module.
+/// A nats-server of a test's own.
 #[derive(Debug)]
 pub struct NatsServer {
     child: Option<Child>,
@@ -51,7 +51,7 @@ impl NatsServer {
         panic!("nats-server does not start: {}", server.log());
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
@@ -62,7 +62,7 @@ impl NatsServer {
         NatsOptions { ack_timeout: patient, connect_timeout: patient, ..NatsOptions::new(&self.url()) }
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills it without a shutdown.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();

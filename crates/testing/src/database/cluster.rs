@@ -84,8 +84,8 @@ impl OwnCluster {
         Self { root, uid, port }
     }
 
-    /// Stops it and starts it again from its own files as if they were a backup: it is then on another timeline, as a server
-    /// after a failover.
+    /// Stops it and starts it again from its own files as if they were a backup: it is then on another timeline, as a
+    /// server after a failover.
     pub fn recover(&self) {
         let (bin, data) = (binaries(), self.root.path().join("data"));
         let (bin, data, log) = (bin.display(), data.display(), self.root.path().join("log"));
@@ -142,9 +142,9 @@ fn launch(root: &Path, uid: u32, more: &str) -> u16 {
     panic!("PostgreSQL does not start: {}", fs_err::read_to_string(&log).unwrap_or_default());
 }
 
-/// Stops the server once no process that started tests is left. Checks and stops under the lock, so that a session that begins at
-/// that moment either finds the server up and is counted, or starts its own. The lock file stays: a process that waits for it
-/// must not hold one that nobody else can see.
+/// Stops the server once no process that started tests is left. Checks and stops under the lock, so that a session that
+/// begins at that moment either finds the server up and is counted, or starts its own. The lock file stays: a process
+/// that waits for it must not hold one that nobody else can see.
 fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
     let (root, lock, bin) = (root.display(), lock.display(), bin.display());
     let stop = format!("{bin}/pg_ctl -D {root}/data -m immediate -w stop");

@@ -14,8 +14,8 @@ pub struct PostgresDatabase {
 }
 
 impl PostgresDatabase {
-    /// A copy of the template, on the server that `AMB_TEST_POSTGRES` names (its user may create databases), or on a throwaway
-    /// one that this session's tests share.
+    /// A copy of the template, on the server that `AMB_TEST_POSTGRES` names (its user may create databases), or on a
+    /// throwaway one that this session's tests share.
     pub async fn fresh() -> Self {
         let admin = tokio::task::spawn_blocking(cluster::admin_url).await.expect("a PostgreSQL server for tests");
         let name = format!("t{}", uuid::Uuid::now_v7().simple());
@@ -27,11 +27,12 @@ impl PostgresDatabase {
         Self { admin, name }
     }
 
-    /// Fails where a statement on this database scanned a whole table for want of an index. Call it when the store is closed:
-    /// statistics are complete when a connection has ended.
+    /// Fails where a statement on this database scanned a whole table for want of an index. Call it when the store is
+    /// closed: statistics are complete when a connection has ended.
     pub async fn assert_no_full_scan(&self) {
         let client = connect(&self.url()).await;
-        // Scanned on purpose: once after a start, to find what search has yet to index, and what all agents have stored.
+        // Scanned on purpose: once after a start, to find what search has yet to index, and what all agents have
+        // stored.
         let sql = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE seq_scan > 0
                    AND relname NOT IN ('refinery_schema_history', 'mailboxes', 'search_cursors', 'usage')";
         let rows = client.query(sql, &[]).await.expect("statistics");
@@ -85,8 +86,8 @@ impl PostgresDatabase {
         assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Deadlocks that the server found in this database. Call it when the store is closed: statistics are complete when a
-    /// connection has ended.
+    /// Deadlocks that the server found in this database. Call it when the store is closed: statistics are complete when
+    /// a connection has ended.
     pub async fn deadlocks(&self) -> i64 {
         let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = $1";
         connect(&self.admin).await.query_one(sql, &[&self.name]).await.expect("statistics").get(0)

@@ -9,7 +9,7 @@ pub struct SqliteFile {
 }
 
 impl SqliteFile {
-    /// A path where nothing is yet.
+    /// A path of a file that does not exist yet.
     pub fn fresh() -> Self {
         Self { directory: TempDir::new().expect("a temporary directory") }
     }
@@ -19,7 +19,7 @@ impl SqliteFile {
         self.directory.path().join("mail.db")
     }
 
-    /// Fails where a statement of this process scans a whole table.
+    /// Fails if a statement of this process scanned a whole table.
     pub fn assert_no_full_scan(&self) {
         let scans = amb_store::test_support::sqlite_scans();
         assert!(scans.is_empty(), "statements that look at whole tables: {scans:#?}");

@@ -49,7 +49,7 @@ impl MemoryState {
     }
 
     /// Whether the two were connected and are no longer.
-    pub(super) fn parted(&self, a: &AgentName, b: &AgentName) -> bool {
+    pub(super) fn was_disconnected(&self, a: &AgentName, b: &AgentName) -> bool {
         self.connections.iter().any(|link| link.is_between(a, b)) && !self.connected(a, b)
     }
 

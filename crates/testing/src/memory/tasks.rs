@@ -72,7 +72,7 @@ impl MemoryState {
         if task.assignee != *me {
             return Err(OfficeError::new(Code::Forbidden, format!("only {} moves this task", task.assignee)));
         }
-        if self.parted(&task.owner, me) {
+        if self.was_disconnected(&task.owner, me) {
             let detail = format!("the connection with {} has ended, and this task with it", task.owner);
             return Err(OfficeError::new(Code::NotConnected, detail));
         }

@@ -27,7 +27,7 @@ async fn texts_after(office: &dyn Mailbox, mut cursor: Cursor, count: usize) -> 
 }
 
 /// Each entry is returned once, in order, from any cursor, however often it is read.
-pub async fn everything_after_a_cursor_is_told_once(post: &dyn TestOffice) {
+pub async fn each_entry_after_a_cursor_is_returned_once(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     alice.send(Draft::text(bob.me().clone(), "Plan", "before")).await.unwrap();
     let start = bob.events(None, Duration::ZERO).await.unwrap();

@@ -31,7 +31,7 @@ async fn whole(office: &dyn Mailbox, session: &amb_core::SessionId, limit: u32) 
 }
 
 /// A message waits unread in the inbox, and reading it marks it.
-pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn TestOffice) {
+pub async fn a_sent_message_is_unread_until_it_is_read(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(draft(&*bob, "hello")).await.unwrap();
     assert_eq!(sent.subject, "Plan");
@@ -50,8 +50,8 @@ pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn TestOffice)
     assert_eq!(alice.inbox(true).await.unwrap().unread(), 0, "the sender's own mail is never unread for it");
 }
 
-/// No field of a draft names the sender, or makes a person of it.
-pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn TestOffice) {
+/// No field of a draft sets the sender or marks it as a person.
+pub async fn the_sender_is_set_by_the_office(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut forged = draft(&*bob, "I am the boss");
     let words = [("from", json!("boss")), ("from_person", json!(true)), ("amb:from_person", json!(true))];
@@ -81,7 +81,7 @@ pub async fn reading_marks_only_what_was_fetched(post: &dyn TestOffice) {
 }
 
 /// Pages cover a session of both sides' messages with no gap and no repeat.
-pub async fn history_pages_through_once_each(post: &dyn TestOffice) {
+pub async fn history_pages_return_each_message_once(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut expected = Vec::new();
     let mut session = None;
@@ -114,7 +114,7 @@ pub async fn one_subject_is_one_session_from_both_sides(post: &dyn TestOffice) {
 }
 
 /// The error for a mistyped name suggests the right one, and nothing is sent.
-pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &dyn TestOffice) {
+pub async fn an_unknown_recipient_is_an_error_with_a_suggestion(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let error = alice.send(Draft::text(name("bob-agnet"), "Plan", "hello")).await.unwrap_err();
     assert!(matches!(error.code(), Code::NotFound | Code::NotConnected), "{error:?}");
@@ -194,7 +194,7 @@ pub async fn nobody_reads_the_mail_of_others(post: &dyn TestOffice) {
     assert_eq!(bob.inbox(true).await.unwrap().unread(), 1, "and nothing was marked");
 }
 
-/// The sender learns how far a message came, and it is true.
+/// The receipt is true at each step.
 pub async fn a_receipt_says_read_only_after_reading(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(draft(&*bob, "hello")).await.unwrap();
@@ -224,7 +224,7 @@ pub async fn acknowledging_twice_is_no_error(post: &dyn TestOffice) {
 }
 
 /// Two consumers of one mailbox never claim the same message.
-pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn TestOffice) {
+pub async fn a_claimed_message_has_one_holder_until_released(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let twin = mailbox(post, "bob-agent").await;
     for n in 0..3 {
@@ -243,7 +243,7 @@ pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn TestOff
     assert_eq!(back.iter().map(|m| m.text()).collect::<Vec<_>>(), ["m1"], "released comes back, acknowledged does not");
 }
 
-/// Another process of the same agent sees what is being handled, and takes nothing by looking.
+/// Another process of the same agent sees the claims and claims nothing itself.
 pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let twin = mailbox(post, "bob-agent").await;
@@ -269,8 +269,8 @@ pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dy
     assert_eq!(twin.claim(three).await.unwrap().len(), 2, "looking took nothing");
 }
 
-/// What a person or a model passed on with its last hop is answered automatically, once, and no further.
-pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn TestOffice) {
+/// A message that a person or a model relayed with its last hop gets one automatic answer.
+pub async fn a_question_relayed_to_its_last_hop_is_answered_once(post: &dyn TestOffice) {
     let mut mailboxes = Vec::new();
     for agent in ["ann-agent", "ben-agent", "cat-agent", "dan-agent"] {
         mailboxes.push(mailbox(post, agent).await);
@@ -294,7 +294,7 @@ pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Te
 }
 
 /// Urgent messages first, and by time among equals.
-pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn TestOffice) {
+pub async fn urgent_mail_is_claimed_first_if_requested(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     for (text, priority) in [
         ("low", Priority::Low),
@@ -309,7 +309,7 @@ pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn TestOffice) {
     assert_eq!(texts, ["urgent", "first", "second", "low"]);
 }
 
-/// Racing senders neither lose nor double.
+/// Concurrent sends are neither lost nor repeated.
 pub async fn concurrent_sends_all_arrive_once(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let (senders, each) = (8, 10);
@@ -362,9 +362,9 @@ pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn TestOffice
     let (alice, bob) = pair(post).await;
     let mut question = alice.send(draft(&*bob, "question 0")).await.unwrap();
     for round in 1..=10 {
-        let came = bob.message(&question.message_id).await.unwrap().message;
-        assert!(came.provokes_answer() && !came.is_automatic());
-        let answer = bob.send(Draft::reply(&came, "answer").automatic()).await.unwrap();
+        let received = bob.message(&question.message_id).await.unwrap().message;
+        assert!(received.provokes_answer() && !received.is_automatic());
+        let answer = bob.send(Draft::reply(&received, "answer").automatic()).await.unwrap();
         let answer = alice.message(&answer.message_id).await.unwrap().message;
         assert!(answer.is_automatic(), "the mark is kept");
         assert_eq!((answer.ttl, answer.trace.len()), (1, 2));
@@ -374,7 +374,7 @@ pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn TestOffice
     assert_eq!((last.ttl, last.trace), (2, vec![alice.me().clone()]), "begun afresh");
 }
 
-/// A reply needs neither session nor subject, and a subject of its own does not take it elsewhere.
+/// A reply needs neither session nor subject, and a subject of its own does not change its session.
 pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let question = alice.send(draft(&*bob, "question")).await.unwrap();
@@ -398,8 +398,8 @@ pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn TestOf
     assert_ne!(aside.session_id, question.session_id);
 }
 
-/// A → B → C → D, and there it ends; C → A never.
-pub async fn a_relay_ends_at_ttl_zero_and_never_in_a_circle(post: &dyn TestOffice) {
+/// A → B → C → D is the longest chain; C → A is refused.
+pub async fn relays_end_at_ttl_zero_and_never_return(post: &dyn TestOffice) {
     let mut mailboxes = Vec::new();
     for agent in ["aaa", "bbb", "ccc", "ddd", "eee"] {
         mailboxes.push(mailbox(post, agent).await);

@@ -34,8 +34,8 @@ fn state_of(update: &Message) -> TaskState {
     update.task.as_ref().expect("an update names its task").state
 }
 
-/// Pending, accepted, working, completed; the owner is told of each, and the agent is busy in between.
-pub async fn a_task_lives_from_pending_to_completed(post: &dyn TestOffice) {
+/// Pending, accepted, working, completed; the owner gets an update for each, and the agent is busy in between.
+pub async fn a_task_goes_from_pending_to_completed(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(task(&*bob, "sort the files")).await.unwrap();
     let id = task_id(&sent);
@@ -56,12 +56,12 @@ pub async fn a_task_lives_from_pending_to_completed(post: &dyn TestOffice) {
         let expected = if next == TaskState::Completed { Status::Idle } else { Status::Busy };
         assert_eq!(seen.presence.status, expected, "while {next}");
     }
-    let heard = updates(&*alice).await;
-    let states: Vec<_> = heard.iter().map(state_of).collect();
+    let updates = updates(&*alice).await;
+    let states: Vec<_> = updates.iter().map(state_of).collect();
     assert_eq!(states, [TaskState::Accepted, TaskState::Working, TaskState::Completed]);
-    assert!(heard[2].text().contains("sort_by_mtime() is done"));
-    assert_eq!(heard[2].reply_to.as_ref(), Some(&sent.message_id));
-    assert_eq!(heard[2].session.as_ref(), Some(&sent.session_id));
+    assert!(updates[2].text().contains("sort_by_mtime() is done"));
+    assert_eq!(updates[2].reply_to.as_ref(), Some(&sent.message_id));
+    assert_eq!(updates[2].session.as_ref(), Some(&sent.session_id));
     let owned = alice.tasks(TaskFilter { owned: Some(true), ..TaskFilter::default() }).await.unwrap();
     assert_eq!(owned[0].state, TaskState::Completed);
     assert!(alice.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap().is_empty());
@@ -79,17 +79,17 @@ pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn TestOffice
     let second = alice.send(task(&*bob, "two")).await.unwrap();
     assert_eq!(second.task.as_ref().unwrap().state, TaskState::Rejected);
     assert!(second.reason.as_ref().unwrap().contains("quota"), "{second:?}");
-    let heard = updates(&*alice).await;
-    assert_eq!((heard.len(), state_of(&heard[0])), (1, TaskState::Rejected));
-    assert!(heard[0].text().contains("quota"));
-    assert_eq!(heard[0].from, *bob.me());
+    let updates = updates(&*alice).await;
+    assert_eq!((updates.len(), state_of(&updates[0])), (1, TaskState::Rejected));
+    assert!(updates[0].text().contains("quota"));
+    assert_eq!(updates[0].from, *bob.me());
 
     bob.set_task_state(&task_id(&first), TaskState::Completed, None).await.unwrap();
     let third = alice.send(task(&*bob, "three")).await.unwrap();
     assert_eq!(third.task.as_ref().unwrap().state, TaskState::Pending, "there is room again");
 }
 
-/// A task that is late from the start.
+/// A task whose deadline has passed when it is sent.
 pub async fn a_task_past_its_deadline_is_rejected_with_its_reason(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() - SignedDuration::from_secs(60);
@@ -118,7 +118,7 @@ pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn TestO
 }
 
 /// An undelivered task is shown to its sender only.
-pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: &dyn TestOffice) {
+pub async fn a_task_rejected_at_once_is_shown_only_to_its_owner(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() - SignedDuration::from_secs(60);
     let late = alice.send(Draft { deadline: Some(deadline), ..task(&*bob, "a secret") }).await.unwrap();
@@ -135,7 +135,7 @@ pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: 
     assert_eq!(bob.tasks(TaskFilter::default()).await.unwrap().len(), 1);
 }
 
-/// An illegal move is refused, and nobody is told.
+/// An illegal move is refused without an update.
 pub async fn an_illegal_move_changes_nothing(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let id = task_id(&alice.send(task(&*bob, "x")).await.unwrap());
@@ -164,7 +164,7 @@ pub async fn only_the_assignee_moves_a_task(post: &dyn TestOffice) {
 }
 
 /// The quota holds under concurrency, and those beyond it are rejected with their reason.
-pub async fn of_many_accepts_at_once_only_the_quota_passes(post: &dyn TestOffice) {
+pub async fn concurrent_accepts_stop_at_the_quota(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let mut running = Vec::new();
     for n in 0..12 {
@@ -191,17 +191,17 @@ pub async fn of_many_accepts_at_once_only_the_quota_passes(post: &dyn TestOffice
 }
 
 /// Failing says why; skipping the states between is allowed.
-pub async fn a_failed_task_tells_its_owner_why(post: &dyn TestOffice) {
+pub async fn a_failed_task_reports_its_reason_to_the_owner(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let id = task_id(&alice.send(task(&*bob, "impossible")).await.unwrap());
     bob.set_task_state(&id, TaskState::Failed, Some("no such file".into())).await.unwrap();
-    let heard = updates(&*alice).await;
-    assert_eq!(heard.iter().map(state_of).collect::<Vec<_>>(), [TaskState::Failed], "one update for the last state");
-    assert!(heard[0].text().contains("no such file"));
+    let updates = updates(&*alice).await;
+    assert_eq!(updates.iter().map(state_of).collect::<Vec<_>>(), [TaskState::Failed], "one update for the last state");
+    assert!(updates[0].text().contains("no such file"));
 }
 
 /// The callback travels with the task and comes back to the agent that set it.
-pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn TestOffice) {
+pub async fn a_callback_is_shown_only_to_the_agent_that_set_it(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let callback = Callback {
         channel: Some("feishu".into()),
@@ -214,13 +214,13 @@ pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn TestOf
     let given = bob.tasks(TaskFilter::default()).await.unwrap();
     assert_eq!(given[0].callback, None, "the assignee has no use for it");
     bob.set_task_state(&id, TaskState::Completed, Some("done".into())).await.unwrap();
-    let heard = updates(&*alice).await;
-    assert_eq!(heard[0].callback.as_ref(), Some(&callback));
+    let updates = updates(&*alice).await;
+    assert_eq!(updates[0].callback.as_ref(), Some(&callback));
     assert_eq!(alice.tasks(TaskFilter::default()).await.unwrap()[0].callback.as_ref(), Some(&callback));
 }
 
 /// Both sides find one task by its id, nobody else does, and one agent by its name.
-pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn TestOffice) {
+pub async fn single_tasks_and_agents_can_be_looked_up(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let carol = mailbox(post, "carol").await;
     post.acquaint(&*alice, &*carol).await;
@@ -240,7 +240,7 @@ pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn TestOffic
     assert!(alice.agent(&name("nobody-at-all")).await.unwrap().is_none());
 }
 
-/// The owner can tell that an agent has fallen silent.
+/// The owner sees that a task was not done in time.
 pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() + SignedDuration::from_millis(400);
@@ -259,7 +259,7 @@ pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn 
     assert_eq!(late.code(), Code::Conflict, "a pending task whose deadline passed is rejected on acceptance");
 }
 
-/// A piece passed on to a third agent points to the task it is a piece of.
+/// A task delegated to a third agent names its parent task.
 pub async fn a_delegated_task_knows_its_parent(post: &dyn TestOffice) {
     let (alice, bob) = pair(post).await;
     let carol = mailbox(post, "carol").await;

@@ -19,7 +19,7 @@ pub async fn a_registered_agent_is_known_by_its_key_and_by_its_name(store: TestS
     store.ready().await.unwrap();
 }
 
-pub async fn a_name_is_given_once(store: TestStore) {
+pub async fn a_name_can_be_registered_once(store: TestStore) {
     let alice = store.enter("alice").await;
     let other = NewAgent { key_hash: KeyHash::of("another"), ..new_agent("alice") };
     assert_eq!(code(store.register_agent(other, at(1)).await), Code::Conflict);
@@ -27,7 +27,7 @@ pub async fn a_name_is_given_once(store: TestStore) {
     assert_eq!(store.agent_by_name(&name("alice")).await.unwrap(), Some(alice));
 }
 
-pub async fn a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_is(store: TestStore) {
+pub async fn names_are_unique_and_looked_up_without_case(store: TestStore) {
     let (ann, ben) = (store.enter("Ann").await, store.enter("ben").await);
     for taken in ["ann", "ANN", "Ann"] {
         let new = NewAgent { key_hash: KeyHash::of(taken), ..new_agent(taken) };
@@ -53,7 +53,7 @@ pub async fn a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_
         store.send(&ben, Draft::task(name("aNN"), "Plan", "do it"), at(2)).await.unwrap().answer.task.unwrap().id;
     assert_eq!(store.task(&ben, &task).await.unwrap().assignee, ann.name);
     store.send(&ben, Draft::text(name("CREW"), "Standup", "all"), at(2)).await.unwrap();
-    // Another spelling is no way round the trace.
+    // The trace is compared without case.
     let relay = Draft { relay_of: Some(sent.message_id.clone()), ..Draft::text(name("BEN"), "Plan", "back") };
     assert_eq!(code(store.send(&ann, relay, at(3)).await), Code::LoopRefused);
     store.change_connection(&ben, &name("ann"), amb_core::doc::ConnectionChange::Block, at(4)).await.unwrap();

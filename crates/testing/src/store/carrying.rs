@@ -1,4 +1,4 @@
-//! Messages that another office accepted, and consent that is given inside this one.
+//! Messages carried over from another office.
 
 use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
@@ -37,7 +37,7 @@ pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(store: TestSto
     assert_eq!(code(store.carry(&stranger, draft, crossing(&["stranger"]), at(1)).await), Code::NotConnected);
 }
 
-pub async fn a_message_carried_twice_is_there_once(store: TestStore) {
+pub async fn a_message_carried_twice_is_stored_once(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let crossing = crossing(&["alice"]);
     let draft = Draft { idempotency_key: Some("m1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };

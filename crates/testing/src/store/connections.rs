@@ -1,4 +1,4 @@
-//! Asking and approving.
+//! Connection requests and approvals.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,7 +49,7 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: Tes
     store.say(&bob, &alice, "Plan", "hello yourself").await;
 }
 
-pub async fn a_request_is_refused_for_a_reason_that_is_said(store: TestStore) {
+pub async fn an_invalid_request_is_refused_with_its_reason(store: TestStore) {
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = |to: &str| Ask::new(name(to), None);
     assert_eq!(code(store.request_connection(&alice, ask("alice"), at(1)).await), Code::Invalid);
@@ -62,7 +62,7 @@ pub async fn a_request_is_refused_for_a_reason_that_is_said(store: TestStore) {
     assert_eq!(store.event_head(bob.key).await.unwrap(), 1, "what was refused was not told");
 }
 
-pub async fn a_code_is_good_for_its_target_alone_and_once(store: TestStore) {
+pub async fn a_code_can_be_used_once_and_only_by_its_target(store: TestStore) {
     let (alice, bob, carol) = (store.enter("alice").await, store.enter("bob").await, store.enter("carol").await);
     let asked = store.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let key = asked.verification_code.as_str();
@@ -79,7 +79,7 @@ pub async fn a_code_is_good_for_its_target_alone_and_once(store: TestStore) {
     assert_eq!(code(store.approve_connection(&bob, key, at(4)).await), Code::NotFound, "used");
 }
 
-pub async fn a_taken_code_is_made_anew(store: TestStore) {
+pub async fn a_code_that_is_taken_is_generated_again(store: TestStore) {
     let (alice, bob, carol) = (store.enter("alice").await, store.enter("bob").await, store.enter("carol").await);
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
@@ -109,7 +109,7 @@ pub async fn a_private_code_reaches_neither_inbox_nor_event(store: TestStore) {
     store.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
 }
 
-pub async fn an_expired_request_is_gone_and_in_nobodys_way(store: TestStore) {
+pub async fn an_expired_request_is_gone_and_can_be_made_again(store: TestStore) {
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let ask = |expires: i64| Ask { expires_at: Some(at(expires)), ..Ask::new(bob.name.clone(), None) };
     let first = store.request_connection(&alice, ask(10), at(1)).await.unwrap().answer;
@@ -142,7 +142,7 @@ pub async fn requests_from_both_sides_end_in_one_connection(store: TestStore) {
     assert!(store.inbox(&alice, false, at(3)).await.unwrap().pending_connections.is_empty());
 }
 
-pub async fn so_many_requests_wait_for_one_agent_at_most(store: TestStore) {
+pub async fn pending_requests_to_one_agent_are_limited(store: TestStore) {
     let target = store.enter("target").await;
     for n in 0..=MAX_WAITING_REQUESTS {
         let agent = store.enter(&format!("agent{n}")).await;
@@ -159,7 +159,7 @@ pub async fn so_many_requests_wait_for_one_agent_at_most(store: TestStore) {
     store.request_connection(&late, Ask::new(target.name.clone(), None), at(100)).await.unwrap();
 }
 
-pub async fn a_few_requests_wait_at_most(store: TestStore) {
+pub async fn pending_requests_from_one_agent_are_limited(store: TestStore) {
     let alice = store.enter("alice").await;
     for n in 0..4 {
         store.enter(&format!("peer-{n}")).await;

@@ -1,4 +1,4 @@
-//! Consent that can be taken back.
+//! Rejecting, revoking and blocking.
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
 use amb_core::{Code, Event};
@@ -24,7 +24,7 @@ fn changes(entries: &[amb_core::Entry]) -> Vec<ConnectionStatus> {
         .collect()
 }
 
-pub async fn a_rejected_request_is_over_and_may_be_made_again(store: TestStore) {
+pub async fn a_rejected_request_can_be_made_again(store: TestStore) {
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let asked = ask(&store, &alice, &bob).await;
     assert_eq!(store.pending_connections(&bob, at(2)).await.unwrap().len(), 1);
@@ -41,7 +41,7 @@ pub async fn a_rejected_request_is_over_and_may_be_made_again(store: TestStore) 
     assert_eq!(status(&store, &alice, &bob).await, Some(ConnectionStatus::Pending));
 }
 
-pub async fn a_revoked_connection_carries_nothing_more(store: TestStore) {
+pub async fn a_revoked_connection_carries_no_mail(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let session = store.say(&alice, &bob, "Plan", "before").await.answer.session_id;
     assert_eq!(status(&store, &alice, &bob).await, Some(ConnectionStatus::Active));
@@ -61,7 +61,7 @@ pub async fn a_revoked_connection_carries_nothing_more(store: TestStore) {
     store.say(&alice, &bob, "Plan", "again").await;
 }
 
-pub async fn a_blocked_agent_is_neither_heard_nor_told_so(store: TestStore) {
+pub async fn a_blocked_agent_is_refused_without_learning_of_the_block(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let blocked = store.change_connection(&bob, &alice.name, ConnectionChange::Block, at(5)).await.unwrap().answer;
     assert_eq!((blocked.status, blocked.outgoing), (ConnectionStatus::Blocked, true));
@@ -88,7 +88,7 @@ pub async fn a_blocked_agent_is_neither_heard_nor_told_so(store: TestStore) {
     );
 }
 
-pub async fn requests_run_out_by_themselves_and_tell_who_asked(store: TestStore) {
+pub async fn requests_expire_and_notify_the_requester(store: TestStore) {
     let alice = store.enter("alice").await;
     for n in 0..3 {
         let peer = store.enter(&format!("peer-{n}")).await;
@@ -107,7 +107,7 @@ pub async fn requests_run_out_by_themselves_and_tell_who_asked(store: TestStore)
     assert_eq!(links.len(), 3);
 }
 
-pub async fn after_a_revocation_was_answered_no_send_gets_through(store: TestStore) {
+pub async fn no_send_succeeds_after_a_revocation_was_answered(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let session = store.say(&alice, &bob, "Plan", "first").await.answer.session_id;
     let storm: Vec<_> = (0..8)
@@ -122,7 +122,7 @@ pub async fn after_a_revocation_was_answered_no_send_gets_through(store: TestSto
             })
         })
         .collect();
-    // Let some through first.
+    // Let some sends succeed first.
     while store.event_head(bob.key).await.unwrap() < 20 {
         tokio::task::yield_now().await;
     }

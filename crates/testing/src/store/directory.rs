@@ -1,4 +1,4 @@
-//! The directory, presence and keys.
+//! The list of agents, presence and keys.
 
 use amb_core::{AllowFrom, Code, Status};
 
@@ -11,7 +11,7 @@ async fn names(store: &TestStore, caller: &Agent) -> Vec<String> {
     agents.into_iter().map(|agent| agent.name.to_string()).collect()
 }
 
-pub async fn the_directory_shows_whom_one_may_see(store: TestStore) {
+pub async fn the_list_of_agents_shows_only_visible_ones(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let (carol, dave) = (store.enter("carol").await, store.enter("dave").await);
     let hidden = ProfilePatch { discoverable: Some(false), ..ProfilePatch::default() };
@@ -29,7 +29,7 @@ pub async fn the_directory_shows_whom_one_may_see(store: TestStore) {
     assert!(!error.detail().contains("\"carol\""), "whom one may not see is not suggested: {error}");
 }
 
-pub async fn the_directory_comes_in_pages(store: TestStore) {
+pub async fn the_list_of_agents_is_paged(store: TestStore) {
     let alice = store.enter("alice").await;
     for n in 0..7 {
         store.enter(&format!("peer-{n}")).await;
@@ -45,7 +45,7 @@ pub async fn the_directory_comes_in_pages(store: TestStore) {
     assert!(seen.is_sorted());
 }
 
-pub async fn a_profile_is_changed_in_part_and_checked(store: TestStore) {
+pub async fn a_profile_is_patched_and_checked(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let patch = ProfilePatch {
         description: Some("Writes code".into()),
@@ -72,13 +72,13 @@ pub async fn a_profile_is_changed_in_part_and_checked(store: TestStore) {
     assert_eq!(code(store.send(&bob, Draft::text(alice.name.clone(), "Plan", "x"), at(1)).await), Code::NotAllowed);
 }
 
-pub async fn presence_follows_the_signs_of_life(store: TestStore) {
+pub async fn presence_follows_heartbeats(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let presence = async |seconds| store.agent(&bob, &alice.name, at(seconds)).await.unwrap().presence;
     assert_eq!(presence(0).await.status, Status::Offline, "registered is not alive");
     store.seen(&[alice.key, bob.key], at(10)).await.unwrap();
     assert_eq!((presence(11).await.status, presence(11).await.last_seen), (Status::Idle, Some(at(10))));
-    assert_eq!(presence(41).await.status, Status::Offline, "not heard for a while");
+    assert_eq!(presence(41).await.status, Status::Offline, "no heartbeat for a while");
     store.seen(&[alice.key], at(50)).await.unwrap();
     store.leave(&alice, at(51)).await.unwrap();
     assert_eq!(presence(52).await.status, Status::Offline, "goodbye");
@@ -86,7 +86,7 @@ pub async fn presence_follows_the_signs_of_life(store: TestStore) {
     assert_eq!(presence(54).await.status, Status::Idle);
 }
 
-pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(store: TestStore) {
+pub async fn a_rotated_key_works_at_once_and_the_old_one_in_its_grace_period(store: TestStore) {
     let alice = store.enter("alice").await;
     let (old, new) = (KeyHash::of(&key_of("alice")), KeyHash::of("new"));
     let whose = async |hash, seconds| store.agent_by_key_hash(hash, at(seconds)).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(store: Test
     assert_eq!(whose(KeyHash::of("newer"), 5).await, Some(alice));
 }
 
-pub async fn a_key_in_its_grace_neither_rotates_nor_removes(store: TestStore) {
+pub async fn a_key_in_its_grace_period_neither_rotates_nor_removes(store: TestStore) {
     let alice = store.enter("alice").await;
     let (old, new) = (hash_of("alice"), KeyHash::of("new"));
     store.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
@@ -124,7 +124,7 @@ pub async fn a_key_in_its_grace_neither_rotates_nor_removes(store: TestStore) {
     assert_eq!(store.agent_by_name(&alice.name).await.unwrap(), None, "nobody came back");
 }
 
-pub async fn a_key_that_the_operator_issues_ends_all_others(store: TestStore) {
+pub async fn a_key_issued_by_the_operator_revokes_all_others(store: TestStore) {
     let alice = store.enter("alice").await;
     let (old, new) = (hash_of("alice"), KeyHash::of("new"));
     store.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();

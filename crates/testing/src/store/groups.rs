@@ -1,4 +1,4 @@
-//! Groups, and one draft to many.
+//! Groups, and drafts to several agents.
 
 use amb_core::limits::MAX_GROUP_MEMBERS;
 use amb_core::{Code, Event, ReceiptState};
@@ -67,7 +67,7 @@ pub async fn a_groups_mail_reaches_every_other_member_once(store: TestStore) {
     assert_eq!(code(store.send(&carol, automatic(third.message_id), at(8)).await), Code::LoopRefused);
 }
 
-pub async fn nobody_gets_a_groups_mail_without_having_agreed(store: TestStore) {
+pub async fn only_members_who_joined_get_a_groups_mail(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     let crew = name("crew");
@@ -97,7 +97,7 @@ pub async fn nobody_gets_a_groups_mail_without_having_agreed(store: TestStore) {
     assert_eq!(code(store.send(&alice, Draft::task(crew, "Standup", "x"), at(6)).await), Code::Invalid);
 }
 
-pub async fn one_draft_to_many_reaches_all_or_none(store: TestStore) {
+pub async fn a_draft_to_several_agents_reaches_all_or_none(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     let draft = Draft::text(bob.name.clone(), "News", "to all");
@@ -117,7 +117,7 @@ pub async fn one_draft_to_many_reaches_all_or_none(store: TestStore) {
     }
 }
 
-pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(store: TestStore) {
+pub async fn a_member_gets_no_group_mail_from_senders_outside_its_allow_from(store: TestStore) {
     let (alice, bob, carol) = crew(&store).await;
     let picky = amb_store::ProfilePatch {
         allow_from: Some(amb_core::AllowFrom(vec![alice.name.to_string()])),
@@ -127,12 +127,12 @@ pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(store: TestS
     let sent = store.send(&bob, Draft::text(name("crew"), "Standup", "hello"), at(2)).await.unwrap();
     assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key]);
     assert!(store.inbox(&carol, true, at(3)).await.unwrap().sessions.iter().all(|session| session.group.is_none()));
-    let heard = store.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(4)).await.unwrap();
-    assert_eq!(heard.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
+    let sent = store.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(4)).await.unwrap();
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
     assert_eq!(store.texts(&carol, &sent.answer.session_id, 10).await, ["hi"]);
 }
 
-pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(store: TestStore) {
+pub async fn members_leave_and_are_removed_and_a_group_changes_its_owner(store: TestStore) {
     let (alice, bob, carol) = crew(&store).await;
     let crew = name("crew");
     assert_eq!(code(store.remove_from_group(&bob, &crew, &carol.name).await), Code::Forbidden, "not the owner");
@@ -160,7 +160,7 @@ pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(store: TestS
     assert_eq!(code(store.create_group(&dave, &crew, at(7)).await), Code::Conflict, "its name stays taken");
 }
 
-pub async fn an_agent_that_several_names_mean_gets_one_copy(store: TestStore) {
+pub async fn an_agent_named_twice_gets_one_copy(store: TestStore) {
     let (alice, bob, carol) = crew(&store).await;
     let to = ["bob", "BOB", "Crew", "crew"].map(name);
     let sent = store.send_all(&alice, &to, Draft::text(name("bob"), "News", "once"), at(2)).await.unwrap();
@@ -168,7 +168,7 @@ pub async fn an_agent_that_several_names_mean_gets_one_copy(store: TestStore) {
     assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
 }
 
-pub async fn a_group_has_a_size(store: TestStore) {
+pub async fn the_size_of_a_group_is_limited(store: TestStore) {
     let (alice, crew) = (store.enter("alice").await, name("crew"));
     store.create_group(&alice, &crew, at(1)).await.unwrap();
     let mut members = Vec::new();

@@ -87,10 +87,10 @@ pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(st
     assert!(!store.may_send(&theirs, &coder).await && !store.may_send(&coder, &theirs).await);
 }
 
-pub async fn nobody_writes_to_itself(store: TestStore) {
+pub async fn mail_to_oneself_is_refused(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, lone) = (store.join("coder", OWNER).await, store.enter("lone").await);
-    // Beside others, with whom it may share a transaction.
+    // Together with other sends, which may share its transaction.
     let sent = super::races::at_once(12, |n| {
         let (store, ann, coder, lone) = (store.clone(), ann.clone(), coder.clone(), lone.clone());
         async move {
@@ -126,7 +126,7 @@ pub async fn a_wrong_token_registers_nobody(store: TestStore) {
     assert!(store.may_send(&coder, &ann).await);
 }
 
-pub async fn the_person_is_made_once_with_the_owners_token(store: TestStore) {
+pub async fn the_person_is_registered_once_with_the_owners_token(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (_, laptop) = store.machine(&ann, "laptop").await;
     let again = |with: &str| NewAgent { join: token(with, true), ..new_agent("bea") };
@@ -148,14 +148,14 @@ pub async fn the_person_is_made_once_with_the_owners_token(store: TestStore) {
     assert!(seen.person && seen.household && mine.entry.person && mine.entry.household);
     let (seen, mine) = (store.agent(&ann, &bea.name, at(4)).await.unwrap(), store.profile(&bea, at(4)).await.unwrap());
     assert!(!seen.person && seen.household && !mine.entry.person);
-    // A person that is gone makes room for another, who has the owner's token.
+    // After the person was removed, another can register with the owner's token.
     store.delete_agent(&ann, hash_of("ann"), at(5)).await.unwrap();
     let cleo = NewAgent { join: token(OWNER, true), ..new_agent("cleo") };
     let cleo = store.register_agent(cleo, at(6)).await.unwrap().answer;
     assert!(store.may_send(&cleo, &bea).await);
 }
 
-pub async fn an_agent_that_is_registered_joins_later(store: TestStore) {
+pub async fn a_registered_agent_can_join_later(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (early, late) = (store.join("early", OWNER).await, store.enter("late").await);
     assert!(!store.may_send(&late, &early).await && !store.may_send(&early, &late).await);
@@ -178,7 +178,7 @@ pub async fn an_agent_that_is_registered_joins_later(store: TestStore) {
     assert!(!store.may_send(&late, &early).await);
 }
 
-pub async fn a_revoked_machine_is_out_at_once(store: TestStore) {
+pub async fn revoking_a_machine_removes_its_agents_at_once(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (id, laptop) = store.machine(&ann, "laptop").await;
     let coder = store.join("coder", OWNER).await;
@@ -228,7 +228,7 @@ pub async fn a_revoked_machine_is_out_at_once(store: TestStore) {
     assert!(store.tasks(&here, TaskFilter { open: true, ..TaskFilter::default() }, 10).await.unwrap().len() == 1);
 }
 
-pub async fn groups_of_a_household_end_for_who_leaves_it(store: TestStore) {
+pub async fn an_agent_that_leaves_a_household_leaves_its_groups(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (id, laptop) = store.machine(&ann, "laptop").await;
     let (coder, there) = (store.join("coder", OWNER).await, store.join("there", &laptop).await);
@@ -243,7 +243,7 @@ pub async fn groups_of_a_household_end_for_who_leaves_it(store: TestStore) {
             store.join_group(member, &name(group), true).await.unwrap();
         }
     }
-    // One that was only asked.
+    // A group to which it was only invited.
     store.create_group(&ann, &name("later"), at(1)).await.unwrap();
     store.invite_to_group(&ann, &name("later"), &there.name, at(1)).await.unwrap();
     let chat = |from: &Agent, group: &str| {
@@ -265,7 +265,7 @@ pub async fn groups_of_a_household_end_for_who_leaves_it(store: TestStore) {
     let head = store.event_head(coder.key).await.unwrap();
     chat(&there, "theirs").await.unwrap();
     assert_eq!(store.events(coder.key, head, 9).await.unwrap(), [], "nor the other way");
-    // What a connection allows stays.
+    // A group that a connection allows stays.
     for from in [&coder, &there, &friend] {
         chat(from, "abroad").await.unwrap();
     }
@@ -288,14 +288,14 @@ pub async fn members_leave_and_are_removed(store: TestStore) {
     assert_eq!(log, [("coder".to_owned(), HouseholdChange::Left, None)], "what one did oneself is no news");
     assert!(!store.may_send(&coder, &ann).await && !store.may_send(&ann, &writer).await);
     assert_eq!(code(store.leave_household(&coder, &coder.name, at(3)).await), Code::NotFound);
-    // As a stranger it connects by a code.
+    // Outside of the household it can connect by a code.
     store.connect(&coder, &ann).await;
     assert!(store.may_send(&coder, &ann).await);
     store.delete_agent(&store.join("short", OWNER).await, hash_of("short"), at(4)).await.unwrap();
     assert_eq!(store.household(&ann, at(5)).await.unwrap().members.len(), 1);
 }
 
-pub async fn the_directory_shows_the_household_first(store: TestStore) {
+pub async fn the_list_of_agents_begins_with_the_household(store: TestStore) {
     let ann = store.household_of("mia").await;
     for stranger in ["alf", "bob", "zoe"] {
         store.enter(stranger).await;
@@ -323,7 +323,7 @@ pub async fn the_directory_shows_the_household_first(store: TestStore) {
     assert!(seen.iter().all(|entry| !entry.household && !entry.person));
 }
 
-pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(store: TestStore) {
+pub async fn adding_a_machine_is_idempotent_under_its_key(store: TestStore) {
     let ann = store.household_of("ann").await;
     let asked = |agent: &Agent| agent.clone().under(Some(Once::new("k".into(), "machines", &"laptop").unwrap()));
     let first = store.add_machine(&asked(&ann), "laptop", KeyHash::of("first"), at(1)).await.unwrap();
@@ -345,7 +345,7 @@ pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(store: Test
     assert_eq!(code(store.add_machine(&asked(&ann), "laptop", KeyHash::of("x"), at(8)).await), Code::NotFound);
 }
 
-pub async fn an_owners_token_that_was_renewed_is_void(store: TestStore) {
+pub async fn a_replaced_owners_token_is_invalid(store: TestStore) {
     let ann = store.household_of("ann").await;
     store.renew_household(&ann.name, KeyHash::of("renewed"), at(1)).await.unwrap();
     let new = NewAgent { join: token(OWNER, false), ..new_agent("coder") };
@@ -356,19 +356,19 @@ pub async fn an_owners_token_that_was_renewed_is_void(store: TestStore) {
     assert_eq!(code(store.renew_household(&stranger.name, KeyHash::of("x"), at(3)).await), Code::NotFound);
 }
 
-/// Who the table is about. `me` asks, everybody else is asked.
+/// The agents of the table: `me` sends, all others receive.
 const OTHERS: [(&str, bool); 9] = [
     ("member", true),
     ("person", true),
     ("connected", true),
     ("stranger", false),
-    // Blocked by me, and that blocked me.
+    // One that `me` blocked, and one that blocked `me`.
     ("blocked", false),
     ("blocker", false),
-    // Of a machine whose token was revoked, and removed by the person.
+    // One of a revoked machine, and one that the person removed.
     ("revoked", false),
     ("removed", false),
-    // Of another household at the same office.
+    // One of another household at the same office.
     ("theirs", false),
 ];
 
@@ -389,7 +389,7 @@ pub async fn who_may_write_to_whom(store: TestStore) {
     }
     let of = |text: &str| agents.iter().find(|(agent, _)| agent.name.as_str() == text).unwrap().0.clone();
     store.connect(&of("connected"), &me).await;
-    // Tasks that were given while all were allowed, to be moved when they are not.
+    // Tasks that were sent while it was allowed, to be moved when it is not.
     let task = |to: &Agent| Draft { kind: Kind::Task, ..Draft::text(to.name.clone(), "Build", "it") };
     let mut given = Vec::new();
     for text in ["member", "person", "connected", "blocked", "blocker", "revoked", "removed"] {
@@ -429,17 +429,17 @@ pub async fn who_may_write_to_whom(store: TestStore) {
     let picky = AllowFrom(vec!["person".into()]);
     let patch = ProfilePatch { allow_from: Some(picky), ..ProfilePatch::default() };
     store.update_profile(&of("member"), patch, at(4)).await.unwrap();
-    let heard = store.send(&person, Draft::text(name("member"), "Plan", "x"), at(5)).await;
-    assert!(heard.is_ok());
+    let sent = store.send(&person, Draft::text(name("member"), "Plan", "x"), at(5)).await;
+    assert!(sent.is_ok());
     assert_eq!(code(store.send(&me, Draft::text(name("member"), "Plan", "x"), at(5)).await), Code::NotAllowed);
     let rejected = store.send(&me, task(&of("member")), at(5)).await.unwrap().answer.task.unwrap();
     assert_eq!(rejected.state, TaskState::Rejected);
-    // A block that is taken back leaves the household as it was.
+    // Lifting a block restores the household.
     store.change_connection(&me, &name("blocked"), ConnectionChange::Unblock, at(6)).await.unwrap();
     assert!(store.may_send(&me, &of("blocked")).await && store.may_send(&of("blocked"), &me).await);
 }
 
-pub async fn after_a_machine_was_revoked_no_send_gets_through(store: TestStore) {
+pub async fn no_send_succeeds_after_a_machine_was_revoked(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (id, laptop) = store.machine(&ann, "laptop").await;
     let (coder, there) = (store.join("coder", OWNER).await, store.join("there", &laptop).await);
@@ -449,7 +449,7 @@ pub async fn after_a_machine_was_revoked_no_send_gets_through(store: TestStore) 
             tokio::spawn(async move { while store.may_send(&from, &to).await {} })
         })
         .into();
-    // Let some through before.
+    // Let some sends succeed before.
     while store.event_head(coder.key).await.unwrap() < 20 {
         tokio::task::yield_now().await;
     }

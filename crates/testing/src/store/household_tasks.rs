@@ -10,7 +10,7 @@ use super::races::at_once;
 use super::stepping_in::all;
 use super::*;
 
-pub async fn a_canceled_task_says_who_did_it_to_both_sides(store: TestStore) {
+pub async fn a_canceled_task_names_the_person_to_both_sides(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let friend = store.enter("friend").await;
@@ -28,7 +28,7 @@ pub async fn a_canceled_task_says_who_did_it_to_both_sides(store: TestStore) {
             let task = store.task(side, &id).await.unwrap();
             assert_eq!(task.note.as_deref(), Some("canceled by ann: not needed"));
             assert_eq!(task.canceled_by, Some(ann.name.clone()), "by the office, not by words");
-            let mail = store.came(side, head).await;
+            let mail = store.messages_after(side, head).await;
             assert_eq!(mail, [(Kind::TaskUpdate, "canceled by ann: not needed".to_owned())], "{}", side.name);
             assert_eq!(store.acts(side).await.last().unwrap().0, "ann");
         }
@@ -66,11 +66,11 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(store: TestSto
     assert_eq!((moved.answer.id.clone(), moved.answer.deadline), (id.clone(), Some(at(10))));
     let again = store.reassign_task(&ann, &id, &tester.name, at(3)).await.unwrap();
     assert_eq!((again.answer, again.entries.len()), (moved.answer.clone(), 0), "again is nothing new");
-    // The agent that had it gets an update that ends it, and can do nothing more to it.
-    let messages = store.came(&writer, heads[0]).await;
+    // The previous assignee gets a final update and can no longer move it.
+    let messages = store.messages_after(&writer, heads[0]).await;
     assert_eq!(messages, [(Kind::TaskUpdate, "ann gave this task to tester; stop working on it".to_owned())]);
     assert_eq!(code(store.set_task_state(&writer, &id, TaskState::Completed, None, at(4)).await), Code::NotFound);
-    // The new one has it as mail of its owner's; the pushed entries are those of the log.
+    // The new assignee gets it as a message from its owner; the pushed entries are those of the log.
     let entries = store.events(tester.key, heads[1], 10).await.unwrap();
     let Event::NewMessage(mail) = &entries[0].event else { panic!("{entries:?}") };
     assert_eq!((mail.from_agent.as_str(), mail.content.as_str()), ("coder", "build the parser"));
@@ -87,13 +87,13 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(store: TestSto
         assert_eq!((by.as_str(), from, &task.assignee), ("ann", &writer.name, &tester.name));
         assert_eq!(task.callback.is_some(), side.name == coder.name);
     }
-    // It goes on as any task, and its owner's callback is there.
+    // It continues as any task, with its owner's callback.
     let head = store.event_head(coder.key).await.unwrap();
     store.set_task_state(&tester, &id, TaskState::Completed, Some("built".into()), at(5)).await.unwrap();
-    assert_eq!(store.came(&coder, head).await, [(Kind::TaskUpdate, "built".to_owned())]);
+    assert_eq!(store.messages_after(&coder, head).await, [(Kind::TaskUpdate, "built".to_owned())]);
     let task = store.task(&coder, &id).await.unwrap();
     assert_eq!((task.state, task.callback), (TaskState::Completed, Some(callback)));
-    // What is passed on from the new message is a piece of the task.
+    // A task delegated from the new message names this one as its parent.
     let id = store.give(&coder, &writer, "Big").await;
     let message = store.reassign_task(&ann, &id, &tester.name, at(6)).await.unwrap().answer.message_id;
     let piece =
@@ -102,7 +102,7 @@ pub async fn a_reassigned_task_is_new_mail_with_the_original_text(store: TestSto
     assert_eq!(store.task(&tester, &piece).await.unwrap().parent, Some(id));
 }
 
-pub async fn a_task_moves_only_to_who_can_have_it(store: TestStore) {
+pub async fn a_task_is_reassigned_only_to_allowed_agents(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer, tester) =
         (store.join("coder", OWNER).await, store.join("writer", OWNER).await, store.join("tester", OWNER).await);
@@ -123,7 +123,7 @@ pub async fn a_task_moves_only_to_who_can_have_it(store: TestStore) {
     assert_eq!(moved.assignee, ann.name);
     store.set_task_state(&ann, &id, TaskState::Completed, None, at(4)).await.unwrap();
     assert_eq!(code(store.reassign_task(&ann, &id, &writer.name, at(5)).await), Code::IllegalMove);
-    // A deadline that has passed is in nobody's way.
+    // A passed deadline does not prevent it.
     let late = Draft { kind: Kind::Task, deadline: Some(at(10)), ..Draft::text(writer.name.clone(), "Late", "do it") };
     let late = store.send(&coder, late, at(6)).await.unwrap().answer.task.unwrap().id;
     store.sweep_overdue(at(11)).await.unwrap();
@@ -138,13 +138,13 @@ pub async fn a_task_moves_only_to_who_can_have_it(store: TestStore) {
     assert_eq!(store.task(&writer, &id).await.unwrap().state, TaskState::Pending, "nothing of it happened");
 }
 
-pub async fn a_task_of_a_strangers_is_given_on_within_bounds(store: TestStore) {
+pub async fn reassignments_of_a_strangers_task_are_limited(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let friend = store.enter("friend").await;
     store.connect(&friend, &coder).await;
     store.connect(&friend, &writer).await;
-    // Its owner pays for what it said, and no more than its quota.
+    // Its owner is charged for the copy, within its quota.
     let id = store.give(&friend, &coder, "Build").await;
     let used = async || store.profile(&friend, at(1)).await.unwrap().usage.messages;
     let before = used().await;
@@ -153,7 +153,7 @@ pub async fn a_task_of_a_strangers_is_given_on_within_bounds(store: TestStore) {
     assert_eq!(code(store.reassign_task(&ann, &id, &writer.name, at(2)).await), Code::OverQuota);
     assert_eq!((used().await, store.event_head(coder.key).await.unwrap()), (before, head), "nothing of it happened");
     store.set_quotas(amb_core::Quotas::NONE);
-    // And not for ever.
+    // The number of reassignments is limited.
     for round in 0..MAX_REASSIGNMENTS {
         let to = if round % 2 == 0 { &writer } else { &coder };
         let moved = store.reassign_task(&ann, &id, &to.name, at(3)).await.unwrap().answer;
@@ -168,7 +168,7 @@ pub async fn a_task_of_a_strangers_is_given_on_within_bounds(store: TestStore) {
     store.cancel_task(&ann, &id, None, at(5)).await.unwrap();
 }
 
-pub async fn a_task_ends_in_one_way_however_many_act_at_once(store: TestStore) {
+pub async fn a_task_ends_once_under_concurrent_moves(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer, tester) =
         (store.join("coder", OWNER).await, store.join("writer", OWNER).await, store.join("tester", OWNER).await);
@@ -193,9 +193,9 @@ pub async fn a_task_ends_in_one_way_however_many_act_at_once(store: TestStore) {
         let canceled = task.canceled_by.is_some();
         assert_eq!(canceled, matches!(task.state, TaskState::Failed | TaskState::Rejected), "{task:?}");
         assert!(canceled || task.state == TaskState::Completed, "{task:?}");
-        // Its owner heard of one end.
-        let heard = store.came(&coder, head).await;
-        let ends = heard.iter().filter(|(_, text)| text == "done" || text.starts_with("canceled")).count();
-        assert_eq!(ends, 1, "{heard:?}");
+        // Its owner gets one final update.
+        let received = store.messages_after(&coder, head).await;
+        let ends = received.iter().filter(|(_, text)| text == "done" || text.starts_with("canceled")).count();
+        assert_eq!(ends, 1, "{received:?}");
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn line(content: &str, message_id: Option<&str>) -> Line {
     }
 }
 
-pub async fn a_transcript_keeps_each_line_once_for_those_who_may(store: TestStore) {
+pub async fn a_transcript_keeps_each_line_once_and_checks_access(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let (key, alices): (TranscriptKey, _) = ("feishu:oc_1".parse().unwrap(), Some(&alice.name));
     assert_eq!(code(store.transcript_recent(&alice, None, &key, 10).await), Code::NotFound);
@@ -59,7 +59,7 @@ pub async fn a_transcript_keeps_each_line_once_for_those_who_may(store: TestStor
     assert_eq!(code(store.transcript_recent(&bob, alices, &key, 10).await), Code::NotFound);
 }
 
-pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(store: TestStore) {
+pub async fn transcript_keys_belong_to_owners_and_lines_have_authors(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mallory = store.enter("mallory").await;
     let key: TranscriptKey = "team:1".parse().unwrap();
@@ -75,7 +75,7 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(store: T
     assert_eq!(code(share(&bob).await), Code::NotConnected, "nothing is shared unasked");
     store.connect(&mallory, &bob).await;
     share(&bob).await.unwrap();
-    // The author is who wrote it, whatever the line says.
+    // The author is the caller; the field in the line is ignored.
     let forged = Line {
         role: "assistant".into(),
         sender: "bob".into(),
@@ -87,14 +87,14 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(store: T
     let seen = said(store.transcript_recent(&bob, Some(&mallory.name), &key, 10).await.unwrap());
     let expected = [("mallory", "mine"), ("mallory", "I agree"), ("bob", "no")];
     assert_eq!(seen, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
-    // A share ends with the connection, and does not come back with another.
+    // A share ends with the connection, and a new connection does not restore it.
     store.change_connection(&bob, &mallory.name, amb_core::doc::ConnectionChange::Revoke, at(3)).await.unwrap();
     assert_eq!(code(store.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
     store.connect(&mallory, &bob).await;
     assert_eq!(code(store.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
 }
 
-pub async fn lines_appended_at_once_are_each_there_once(store: TestStore) {
+pub async fn concurrently_appended_lines_are_stored_once(store: TestStore) {
     let alice = store.enter("alice").await;
     let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
     let writers: Vec<_> = (0..16)
@@ -119,7 +119,7 @@ async fn index(store: &TestStore) {
     while store.index_mail().await.unwrap() > 0 {}
 }
 
-pub async fn search_finds_ones_own_mail_and_never_anothers(store: TestStore) {
+pub async fn search_finds_only_ones_own_mail(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let (carol, dave) = (store.enter("carol").await, store.enter("dave").await);
     store.connect(&alice, &carol).await;
@@ -180,7 +180,7 @@ pub(super) async fn remove_read_mail(store: &TestStore, before: i64) -> u64 {
     }
 }
 
-pub async fn a_round_of_removing_passes_by_what_must_stay(store: TestStore) {
+pub async fn a_round_of_removal_skips_mail_that_must_stay(store: TestStore) {
     let (alice, bob) = store.pair().await;
     // Far more than one batch, all read, each the newest of its session.
     let mut ids = Vec::new();
@@ -195,7 +195,7 @@ pub async fn a_round_of_removing_passes_by_what_must_stay(store: TestStore) {
     assert_eq!(remove_read_mail(&store, 99).await, 1, "it is found behind all that stays");
 }
 
-pub async fn mail_that_somebody_still_needs_is_not_removed(store: TestStore) {
+pub async fn mail_that_is_still_needed_is_not_removed(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     store.connect(&alice, &carol).await;
@@ -256,7 +256,7 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(store: TestStore) {
     assert_eq!(store.texts(&bob, &session, 10).await, ["word5", "word4"]);
 }
 
-pub async fn an_export_holds_all_of_ones_mail_once(store: TestStore) {
+pub async fn an_export_has_each_message_once(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     store.connect(&alice, &carol).await;
@@ -285,7 +285,7 @@ pub async fn an_export_holds_all_of_ones_mail_once(store: TestStore) {
     assert_eq!(late.iter().map(|mail| mail.message.sent_at).collect::<Vec<_>>(), [at(6), at(7)]);
 }
 
-pub async fn mail_of_many_agents_is_made_findable_together(store: TestStore) {
+pub async fn mail_of_many_agents_is_indexed_in_one_batch(store: TestStore) {
     let hub = store.enter("hub").await;
     let mut peers = Vec::new();
     for n in 0..60 {
@@ -308,7 +308,7 @@ pub async fn mail_of_many_agents_is_made_findable_together(store: TestStore) {
     }
 }
 
-pub async fn a_page_counts_what_its_texts_are_as_json(store: TestStore) {
+pub async fn the_size_of_a_page_is_counted_as_json(store: TestStore) {
     let (alice, bob) = store.pair().await;
     // As JSON each is six times as long, and two exceed a page.
     let text = "\u{1}".repeat(MAX_PAGE_BYTES / 10);

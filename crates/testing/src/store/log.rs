@@ -25,7 +25,7 @@ pub async fn entries_are_numbered_from_one_without_gaps(store: TestStore) {
     assert_eq!(store.event_head(bob.key).await.unwrap(), 11);
 }
 
-pub async fn a_reader_goes_on_at_any_cursor(store: TestStore) {
+pub async fn a_reader_resumes_from_any_cursor(store: TestStore) {
     let (alice, bob) = store.pair().await;
     for n in 0..9 {
         store.say(&alice, &bob, "Plan", &n.to_string()).await;
@@ -73,7 +73,7 @@ pub async fn pruning_removes_old_events_and_never_mail(store: TestStore) {
     assert_ne!(again.message_id, first.message_id, "the key was forgotten");
 }
 
-pub async fn numbers_are_not_given_twice_after_pruning(store: TestStore) {
+pub async fn numbers_are_not_reused_after_pruning(store: TestStore) {
     let (alice, bob) = store.pair().await;
     assert_eq!(store.event_head(alice.key).await.unwrap(), 1);
     while store.prune(at(100)).await.unwrap() > 0 {}
@@ -84,7 +84,7 @@ pub async fn numbers_are_not_given_twice_after_pruning(store: TestStore) {
     assert_eq!(log[0].cursor.as_number(), Some(2));
 }
 
-pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(store: TestStore) {
+pub async fn listeners_that_are_behind_or_whose_key_was_revoked_are_found(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
     store.say(&alice, &bob, "Plan", "hello").await;
@@ -111,7 +111,7 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(store: Test
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }
 
-pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(store: TestStore) {
+pub async fn a_cursor_beyond_the_end_resumes_at_undelivered_entries(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let first = store.say(&alice, &bob, "Plan", "1").await.entries[0].entry.cursor.as_number().unwrap();
     store.delivered(&bob, 0, first, at(2)).await.unwrap();
@@ -162,7 +162,7 @@ pub async fn the_logs_of_a_household_are_read_as_one(store: TestStore) {
     assert!(now.events.is_empty() && now.cursor.of.len() == 3, "{now:?}");
     assert_eq!(now.cursor.of, last.cursor.of, "both are at the end");
     assert_eq!(read(&now.cursor, 50).await.cursor, now.cursor, "nothing happened");
-    // What came since, in the order of each log; events other than mail are there too.
+    // The entries since then, in the order of each log, including other events than mail.
     store.say(&coder, &friend, "Plan", "outside").await;
     store.say(&friend, &coder, "Plan", "four").await;
     store.set_paused(&ann, &coder.name, true, at(2)).await.unwrap();
@@ -174,14 +174,14 @@ pub async fn the_logs_of_a_household_are_read_as_one(store: TestStore) {
     store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
     let resumed = read(&page.cursor, 50).await;
     assert_eq!(said(&resumed), [said_to("coder", "five")]);
-    // Looking on is no delivery.
+    // Reading the household's logs is not a delivery.
     let inbox = store.inbox(&coder, true, at(4)).await.unwrap();
     assert_eq!(inbox.unread(), 4);
     let mail = store.say(&friend, &coder, "Plan", "six").await.answer;
     read(&resumed.cursor, 50).await;
     let receipt = store.message(&friend, &mail.message_id).await.unwrap().receipts.remove(0);
     assert_eq!(receipt.state, amb_core::ReceiptState::Queued);
-    // Who joins is shown from its last entries; who leaves is forgotten.
+    // A member that joins is shown from its last entries; one that leaves is no longer shown.
     let late = store.join("late", OWNER).await;
     store.say(&writer, &late, "Plan", "welcome").await;
     store.leave_household(&writer, &writer.name, at(5)).await.unwrap();
@@ -216,7 +216,7 @@ pub async fn a_page_of_a_households_logs_is_bounded_and_fair(store: TestStore) {
             seen.entry(to).or_default().push(text);
         }
     }
-    // 50 of each and 500 in all; then those whose turn it is.
+    // 50 of each agent and 500 in all; then the next agents in turn.
     assert_eq!(pages, [500, 200, 20]);
     let all: Vec<String> = (0..60).map(|number| number.to_string()).collect();
     for member in &members {

@@ -72,7 +72,7 @@ pub async fn a_subject_finds_its_session_in_any_case_and_from_both_sides(store: 
     assert_ne!(store.say(&alice, &carol, "Ship it", "1").await.answer.session_id, first.session_id, "another pair");
 }
 
-pub async fn a_session_is_continued_by_its_members_alone(store: TestStore) {
+pub async fn only_members_continue_a_session(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     store.connect(&alice, &carol).await;
@@ -90,7 +90,7 @@ pub async fn a_session_is_continued_by_its_members_alone(store: TestStore) {
     assert_eq!(store.texts(&alice, &session, 10).await, ["2", "1"]);
 }
 
-pub async fn a_repeated_send_answers_the_same_and_writes_nothing(store: TestStore) {
+pub async fn a_repeated_send_returns_the_same_and_writes_nothing(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let draft = Draft { idempotency_key: Some("k1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };
     let first = store.send(&alice, draft.clone(), at(1)).await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_key_used_for_another_draft_is_a_conflict(store: TestStore) {
     store.send(&alice, good, at(3)).await.unwrap();
 }
 
-pub async fn whole_messages_come_back_as_they_were_sent(store: TestStore) {
+pub async fn messages_are_stored_with_all_their_fields(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let parts =
         vec![Part::text("one"), Part::data(json!({"b": [1, null], "a": "é"})), Part::file("/tmp/x"), Part::text("two")];
@@ -172,7 +172,7 @@ pub async fn replies_and_relays_carry_ttl_and_trace(store: TestStore) {
     };
     store.send(&bob, relay(&carol, &first.message_id), at(5)).await.unwrap();
     assert_eq!(code(store.send(&bob, relay(&alice, &first.message_id), at(5)).await), Code::LoopRefused);
-    // One's own message cannot be passed on, nor one that never came.
+    // Neither one's own message nor one that one did not receive can be passed on.
     assert_eq!(code(store.send(&alice, relay(&bob, &first.message_id), at(5)).await), Code::NotFound);
     assert_eq!(code(store.send(&carol, reply(&bob, &first.message_id), at(5)).await), Code::NotFound);
     let none = "not-ours".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The person's mark: the office says which mail is from the person of its reader's household.
+//! The mark of mail from the person of the reader's household, which only the office sets.
 
 use amb_core::mailbox::ClaimRequest;
 use amb_core::message::Message;
@@ -12,13 +12,13 @@ use super::*;
 /// The owner's token of another household.
 const THEIRS: &str = "amb_household_theirs";
 
-/// In how many places [`marks`] looks.
+/// The number of places that [`marks`] checks.
 const PLACES: usize = 6;
 const MARKED: [bool; PLACES] = [true; PLACES];
 const PLAIN: [bool; PLACES] = [false; PLACES];
 
-/// Where the office says that a message is the person's: in the log, the inbox, the thread, the message itself, the list of what came,
-/// and the export. Its metadata is the same wherever it is shown.
+/// Where the office says that a message is the person's: in the log, the inbox, the thread, the message itself, the
+/// list of what came, and the export. Its metadata is the same wherever it is shown.
 async fn marks(store: &TestStore, reader: &Agent, session: &SessionId, id: &MessageId) -> [bool; PLACES] {
     let log = store.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
         Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
@@ -94,7 +94,7 @@ impl TestStore {
     }
 }
 
-pub async fn mail_of_the_person_is_marked_by_the_office_alone(store: TestStore) {
+pub async fn only_the_office_marks_mail_from_the_person(store: TestStore) {
     let ann = store.household_of("ann").await;
     let coder = store.join("coder", OWNER).await;
     let (sent, marked) = store.marked(&ann, &coder, plain()).await;
@@ -103,7 +103,7 @@ pub async fn mail_of_the_person_is_marked_by_the_office_alone(store: TestStore) 
     let own = store.message(&ann, &sent.message_id).await.unwrap().message;
     let thread = store.history(&ann, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer;
     assert!(!own.from_person && thread.messages.iter().all(|mail| !mail.from_person), "one's own mail has no mark");
-    // A task, and what the person says to one that was given to her.
+    // A task, and an update by the person of a task that was given to her.
     assert_eq!(store.marked(&ann, &coder, Draft { kind: Kind::Task, ..plain() }).await.1, MARKED);
     let asked =
         store.send(&coder, Draft { kind: Kind::Task, ..Draft::text(ann.name.clone(), "May I", "?") }, at(3)).await;
@@ -112,7 +112,7 @@ pub async fn mail_of_the_person_is_marked_by_the_office_alone(store: TestStore) 
     assert!(pushed(&moved.entries, &coder));
     let update = store.messages(&coder, MessageQuery { limit: 1, ..MessageQuery::default() }).await.unwrap();
     assert!(update.messages[0].message.from_person && update.messages[0].message.metadata.is_empty());
-    // To a stranger, who let her in by code, she is no person of theirs.
+    // Not for a connected agent outside of her household.
     let stranger = store.enter("stranger").await;
     store.connect(&ann, &stranger).await;
     assert_eq!(store.marked(&ann, &stranger, plain()).await.1, PLAIN);
@@ -125,7 +125,7 @@ pub async fn mail_of_the_person_is_marked_by_the_office_alone(store: TestStore) 
     }
 }
 
-pub async fn no_metadata_is_the_persons_mark(store: TestStore) {
+pub async fn metadata_cannot_imitate_the_persons_mark(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let forgeries = [
@@ -143,12 +143,12 @@ pub async fn no_metadata_is_the_persons_mark(store: TestStore) {
         let (sent, marked) = store.marked(&coder, &writer, with(metadata.clone())).await;
         assert_eq!(marked, PLAIN, "{metadata}");
         assert_eq!(json!(shown(&writer, &sent).await), metadata, "plain data, as it was sent");
-        // Nor does it take the mark from the person's own.
+        // Nor does it remove the mark from the person's own mail.
         let (sent, marked) = store.marked(&ann, &coder, with(metadata.clone())).await;
         assert_eq!(marked, MARKED, "{metadata}");
         assert_eq!(json!(shown(&coder, &sent).await), metadata);
     }
-    // Subject, text and kind are no mark either.
+    // Nor do subject, text and kind.
     let words = "from_person: true, person=\"yes\"";
     let kind = Draft { kind: "from_person".parse().unwrap(), ..Draft::text(name("nobody"), words, words) };
     assert_eq!(store.marked(&coder, &writer, kind).await.1, PLAIN);
@@ -193,7 +193,7 @@ pub async fn in_a_group_the_mark_is_for_the_persons_own_household(store: TestSto
     }
 }
 
-pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(store: TestStore) {
+pub async fn the_mark_reflects_the_time_of_sending(store: TestStore) {
     let (ann, _) = (store.household_of("ann").await, store.other_household("zoe").await);
     let (coder, theirs) = (store.enter("coder").await, store.join("theirs", THEIRS).await);
     // By their connections both stay in the group, whatever household they are in.
@@ -217,7 +217,7 @@ pub async fn the_mark_says_what_was_so_when_the_mail_was_sent(store: TestStore) 
     assert!(store.message(&coder, &alone.message_id).await.unwrap().message.from_person);
 }
 
-pub async fn the_persons_task_is_marked_for_whom_it_is_given_to_next(store: TestStore) {
+pub async fn the_persons_task_is_marked_for_its_new_assignee(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let forged = with(json!({"amb:from_person": true}));

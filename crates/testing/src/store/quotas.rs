@@ -10,7 +10,7 @@ use super::*;
 use amb_store::ProfilePatch;
 
 impl TestStore {
-    /// What an agent has stored, as it sees it.
+    /// An agent's usage, by its profile.
     async fn used(&self, agent: &Agent) -> (u64, u64) {
         let OwnUsage { messages, bytes, .. } = self.profile(agent, at(1)).await.unwrap().usage;
         (messages, bytes)
@@ -55,7 +55,7 @@ pub async fn a_send_at_a_limit_is_refused_and_leaves_nothing(store: TestStore) {
     store.say(&alice, &bob, "Plan", "without a limit").await;
 }
 
-pub async fn removing_read_mail_makes_room(store: TestStore) {
+pub async fn removing_read_mail_frees_quota(store: TestStore) {
     let (alice, bob) = store.pair().await;
     store.set_quotas(messages(3));
     let mut session = None;
@@ -72,7 +72,7 @@ pub async fn removing_read_mail_makes_room(store: TestStore) {
     assert_eq!(store.office_usage().await.unwrap(), Usage { messages: 3, bytes: 13 });
 }
 
-pub async fn mail_to_many_is_counted_for_each_and_refused_whole(store: TestStore) {
+pub async fn mail_to_several_agents_is_charged_for_each_and_refused_as_a_whole(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     store.connect(&alice, &carol).await;

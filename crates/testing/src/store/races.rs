@@ -1,4 +1,4 @@
-//! Concurrency: what must happen once happens once.
+//! Concurrent operations.
 
 use std::future::Future;
 
@@ -9,7 +9,7 @@ use amb_core::{Code, Event, Kind, TaskState};
 use super::*;
 use amb_store::ViewVersion;
 
-/// Runs all of them at the same time, each as a task.
+/// Runs all futures concurrently, each as a task.
 pub(super) async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     count: usize,
     make: impl Fn(usize) -> F,
@@ -33,7 +33,7 @@ fn only_one_and_the_rest<T: std::fmt::Debug>(answers: Vec<Result<T>>, rest: &[Co
     won.remove(0)
 }
 
-pub async fn a_name_registered_at_once_has_one_winner(store: TestStore) {
+pub async fn concurrent_registrations_of_a_name_have_one_winner(store: TestStore) {
     let answers = at_once(32, |n| {
         let store = store.clone();
         async move {
@@ -46,7 +46,7 @@ pub async fn a_name_registered_at_once_has_one_winner(store: TestStore) {
     assert_eq!(store.agent_by_name(&name("alice")).await.unwrap(), Some(winner.answer));
 }
 
-pub async fn one_subject_sent_at_once_makes_one_session(store: TestStore) {
+pub async fn concurrent_sends_of_one_subject_make_one_session(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let answers = at_once(40, |n| {
         let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
@@ -61,7 +61,7 @@ pub async fn one_subject_sent_at_once_makes_one_session(store: TestStore) {
     assert_eq!(store.texts(&alice, &answers[0], 50).await.len(), 40);
 }
 
-pub async fn requests_at_once_make_one_pending_row(store: TestStore) {
+pub async fn concurrent_requests_make_one_pending_row(store: TestStore) {
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let answers = at_once(32, |_| {
         let (store, alice, bob) = (store.clone(), alice.clone(), bob.clone());
@@ -75,7 +75,7 @@ pub async fn requests_at_once_make_one_pending_row(store: TestStore) {
     assert_eq!(store.event_head(bob.key).await.unwrap(), 1);
 }
 
-pub async fn approvals_at_once_make_one_connection(store: TestStore) {
+pub async fn concurrent_approvals_make_one_connection(store: TestStore) {
     let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
     let asked = store.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let answers = at_once(100, |_| {
@@ -87,7 +87,7 @@ pub async fn approvals_at_once_make_one_connection(store: TestStore) {
     assert_eq!(store.event_head(alice.key).await.unwrap(), 1);
 }
 
-pub async fn a_key_used_at_once_sends_one_message(store: TestStore) {
+pub async fn concurrent_sends_with_one_idempotency_key_send_one_message(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let answers = at_once(32, |_| {
         let (store, alice) = (store.clone(), alice.clone());
@@ -100,7 +100,7 @@ pub async fn a_key_used_at_once_sends_one_message(store: TestStore) {
     assert_eq!(store.texts(&bob, &answers[0].answer.session_id, 50).await, ["once"]);
 }
 
-pub async fn sends_at_once_are_numbered_without_gaps(store: TestStore) {
+pub async fn concurrent_sends_are_numbered_without_gaps(store: TestStore) {
     let bob = store.enter("bob").await;
     let mut senders = Vec::new();
     for n in 0..8 {
@@ -136,14 +136,14 @@ pub async fn sends_at_once_are_numbered_without_gaps(store: TestStore) {
     assert_eq!(store.inbox(&bob, false, at(2)).await.unwrap().unread(), 160);
 }
 
-pub async fn messages_that_overtake_each_other_do_not_go_back_in_time(store: TestStore) {
+pub async fn times_of_reordered_messages_are_monotonic(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut answered = Vec::new();
-    // Each came a moment before the one stored before it.
+    // Each has an earlier time than the one stored before it.
     for n in 0..20 {
         let (from, to) = if n % 2 == 0 { (&alice, &bob) } else { (&bob, &alice) };
-        let came = at(10) - std::time::Duration::from_millis(n);
-        let sent = store.send(from, Draft::text(to.name.clone(), "Plan", n.to_string()), came).await.unwrap();
+        let sent_at = at(10) - std::time::Duration::from_millis(n);
+        let sent = store.send(from, Draft::text(to.name.clone(), "Plan", n.to_string()), sent_at).await.unwrap();
         answered.push(sent.answer);
     }
     let page = HistoryPage { limit: 50, before: None };
@@ -153,7 +153,7 @@ pub async fn messages_that_overtake_each_other_do_not_go_back_in_time(store: Tes
     assert!(shown.is_sorted_by_key(|(_, at)| *at), "{shown:?}");
 }
 
-pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(store: TestStore) {
+pub async fn a_log_has_no_gap_for_a_concurrent_reader(store: TestStore) {
     const SENDERS: usize = 6;
     const EACH: usize = 60;
     let hub = store.enter("hub").await;
@@ -211,8 +211,8 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(store: TestStore
     indexing.abort();
 }
 
-/// Runs one change after another, and checks after each that nobody is shown something else under the same version.
-pub async fn what_is_shown_is_the_same_while_its_version_is(store: TestStore) {
+/// Runs one change after another, and checks after each that an inbox with the same view version is the same.
+pub async fn an_inbox_is_unchanged_while_its_view_version_is(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     let everybody = [&alice, &bob, &carol];
@@ -266,8 +266,8 @@ pub async fn what_is_shown_is_the_same_while_its_version_is(store: TestStore) {
     then!(store.delete_agent(&carol, hash_of("carol"), at(8)).await.unwrap());
 }
 
-/// The same for a history, which shows its sender what the other has read.
-pub async fn a_history_is_the_same_while_its_version_is(store: TestStore) {
+/// The same for a history, which shows its sender what the recipient has read.
+pub async fn a_history_is_unchanged_while_its_view_version_is(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let session = store.say(&alice, &bob, "Plan", "one").await.answer.session_id;
     let mut before: Option<(ViewVersion, History)> = None;
@@ -317,7 +317,7 @@ pub async fn a_history_is_the_same_while_its_version_is(store: TestStore) {
     look("the end of the other").await;
 }
 
-pub async fn a_rotation_that_races_a_removal_revives_nobody(store: TestStore) {
+pub async fn a_key_rotation_that_races_a_removal_revives_no_agent(store: TestStore) {
     for round in 0..20 {
         let who = format!("agent-{round}");
         let (agent, shown) = (store.enter(&who).await, hash_of(&who));
@@ -343,7 +343,7 @@ pub async fn a_rotation_that_races_a_removal_revives_nobody(store: TestStore) {
     }
 }
 
-pub async fn times_within_a_session_do_not_go_back_however_mail_comes(store: TestStore) {
+pub async fn times_within_a_session_are_monotonic_under_concurrency(store: TestStore) {
     const EACH: usize = 20;
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;

@@ -96,7 +96,7 @@ pub async fn a_ring_is_told_to_the_sender_once_and_reads_nothing(store: TestStor
     assert_eq!(code(store.rung(&carol, &ids, at(9)).await), Code::NotFound, "nobody else's");
 }
 
-pub async fn an_ack_is_for_all_or_none(store: TestStore) {
+pub async fn an_ack_is_atomic(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let good = store.say(&alice, &bob, "Plan", "1").await.answer.message_id;
     let ids: Vec<MessageId> = vec![good.clone(), "00000000-0000-7000-8000-000000000000".parse().unwrap()];
@@ -107,7 +107,7 @@ pub async fn an_ack_is_for_all_or_none(store: TestStore) {
     assert_eq!(store.inbox(&bob, false, at(3)).await.unwrap().unread(), 0);
 }
 
-pub async fn messages_are_listed_by_condition_and_page(store: TestStore) {
+pub async fn messages_are_listed_by_filter_and_page(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     store.connect(&carol, &bob).await;
@@ -148,7 +148,7 @@ pub async fn messages_are_listed_by_condition_and_page(store: TestStore) {
     assert!(store.messages(&alice, query()).await.unwrap().messages.is_empty(), "what one sent did not come to one");
 }
 
-pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(store: TestStore) {
+pub async fn a_claimed_message_has_one_holder_until_its_lease_ends(store: TestStore) {
     let (alice, bob) = store.pair().await;
     for (n, priority) in [Priority::Low, Priority::Normal, Priority::Urgent, Priority::Normal].into_iter().enumerate() {
         let draft = Draft { priority, ..Draft::text(bob.name.clone(), "Plan", n.to_string()) };
@@ -188,7 +188,7 @@ pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(store: TestSt
     assert_eq!(code(store.release(&alice, &[first[1].1.clone()]).await), Code::NotFound);
 }
 
-pub async fn a_lease_is_renewed_while_it_holds_and_never_after(store: TestStore) {
+pub async fn a_lease_is_renewed_only_before_it_ends(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let id = store.say(&alice, &bob, "Plan", "0").await.answer.message_id;
     let claim = async |seconds| -> usize {
@@ -209,7 +209,7 @@ pub async fn a_lease_is_renewed_while_it_holds_and_never_after(store: TestStore)
     assert_eq!(claim(50).await, 0, "read is read");
 }
 
-pub async fn claims_at_once_hand_each_message_to_one(store: TestStore) {
+pub async fn concurrent_claims_return_each_message_once(store: TestStore) {
     let (alice, bob) = store.pair().await;
     for n in 0..30 {
         store.say(&alice, &bob, "Plan", &n.to_string()).await;
@@ -238,7 +238,7 @@ pub async fn claims_at_once_hand_each_message_to_one(store: TestStore) {
     assert_eq!(taken, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
-pub async fn a_long_stretch_is_delivered_whole(store: TestStore) {
+pub async fn a_long_range_of_entries_is_marked_as_delivered(store: TestStore) {
     const MANY: usize = 1_100;
     let (alice, bob) = store.pair().await;
     let sending: Vec<_> = (0..MANY)

@@ -1,4 +1,4 @@
-//! Stepping in: what a household's person does to its agents, their conversations and their tasks.
+//! Interventions of a household's person in its agents, their conversations and their tasks.
 
 use amb_core::doc::ConnectionChange;
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
@@ -15,7 +15,7 @@ pub(super) fn all() -> ClaimRequest {
 }
 
 impl TestStore {
-    /// What a person did, as it is in this agent's log.
+    /// The interventions in this agent's log.
     pub(super) async fn acts(&self, agent: &Agent) -> Vec<(String, Act)> {
         let entries = self.events(agent.key, 0, 500).await.unwrap();
         let acts = entries.into_iter().filter_map(|entry| match entry.event {
@@ -30,8 +30,8 @@ impl TestStore {
         self.send(from, draft, at(1)).await.unwrap().answer.task.unwrap().id
     }
 
-    /// What came to an agent after a place in its log: kinds and texts.
-    pub(super) async fn came(&self, agent: &Agent, since: u64) -> Vec<(Kind, String)> {
+    /// Kinds and texts of the messages in an agent's log after a number.
+    pub(super) async fn messages_after(&self, agent: &Agent, since: u64) -> Vec<(Kind, String)> {
         let entries = self.events(agent.key, since, 500).await.unwrap();
         let mail = entries.into_iter().filter_map(|entry| match entry.event {
             Event::NewMessage(mail) => Some((mail.kind, mail.content)),
@@ -41,7 +41,7 @@ impl TestStore {
     }
 }
 
-pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(store: TestStore) {
+pub async fn a_paused_agents_mail_arrives_in_order_when_it_is_resumed(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     store.connect(&friend, &coder).await;
@@ -54,7 +54,7 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
         let sent = store.say(from, &coder, "Plan", text).await;
         assert!(sent.answer.paused, "the sender is told that it waits");
     }
-    // No claim, no entry, no end of the log behind the pause; and nobody who listens is behind.
+    // Nothing can be claimed, the log ends at the pause, and no listener is behind.
     assert_eq!(store.claim(&coder, all(), at(2)).await.unwrap().answer, []);
     assert_eq!(store.events(coder.key, end, 10).await.unwrap(), []);
     assert_eq!(store.event_head(coder.key).await.unwrap(), end);
@@ -63,16 +63,16 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     assert_eq!(store.resume(coder.key, end + 1).await.unwrap(), end + 1, "a cursor behind the pause stays good");
     let acts = store.acts(&coder).await;
     assert_eq!(acts, [("ann".to_owned(), Act::Paused { agent: coder.name.clone() })], "that it is paused, it sees");
-    // Everybody who sees the agent sees that it is paused; who did it is for the household.
+    // Everybody who sees the agent sees that it is paused; only the household sees by whom.
     assert!(store.is_paused(coder.key).await.unwrap() && !store.is_paused(friend.key).await.unwrap());
     assert!(store.agent(&friend, &coder.name, at(2)).await.unwrap().paused);
     assert!(store.profile(&coder, at(2)).await.unwrap().entry.paused);
     assert_eq!(store.household(&ann, at(2)).await.unwrap().members[1].paused_by, Some(ann.name.clone()));
-    // What it does by itself goes on.
+    // The agent itself can still send.
     store.say(&coder, &ann, "Report", "still here").await;
     store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap();
     assert!(store.set_paused(&ann, &coder.name, false, at(3)).await.unwrap().entries.is_empty());
-    let texts: Vec<String> = store.came(&coder, end).await.into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<String> = store.messages_after(&coder, end).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["one", "two", "three"]);
     assert_eq!(store.claim(&coder, all(), at(4)).await.unwrap().answer.len(), 4);
     let by_ann = |act: fn(AgentName) -> Act| ("ann".to_owned(), act(coder.name.clone()));
@@ -80,7 +80,7 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     assert_eq!(store.acts(&coder).await, both);
     assert_eq!(store.acts(&ann).await, both);
     assert!(!store.say(&ann, &coder, "Plan", "four").await.answer.paused);
-    // Whom the person takes out is nobody's to pause. By itself it does not get away from the pause.
+    // Removing an agent from the household ends its pause; leaving by itself does not.
     store.set_paused(&ann, &coder.name, true, at(5)).await.unwrap();
     store.say(&friend, &coder, "Plan", "five").await;
     assert_eq!(code(store.leave_household(&coder, &coder.name, at(5)).await), Code::Conflict);
@@ -90,7 +90,7 @@ pub async fn a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed(
     assert!(!store.say(&friend, &coder, "Plan", "six").await.answer.paused);
 }
 
-pub async fn only_the_person_steps_in_and_only_at_home(store: TestStore) {
+pub async fn only_the_person_steps_in_and_only_in_its_household(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let (friend, other) = (store.enter("friend").await, store.enter("other").await);
@@ -118,7 +118,7 @@ pub async fn only_the_person_steps_in_and_only_at_home(store: TestStore) {
     ];
     assert_eq!(missing, [Code::NotFound; 7]);
     assert_eq!(code(store.set_paused(&ann, &ann.name, true, at(2)).await), Code::Conflict);
-    // Another household's person is a stranger.
+    // The person of another household may not.
     store.found_household(KeyHash::of("theirs"), false, at(3)).await.unwrap().unwrap();
     let join = Some(amb_store::Join { token: KeyHash::of("theirs"), person: true });
     let bea = store.register_agent(NewAgent { join, ..new_agent("bea") }, at(3)).await.unwrap().answer;
@@ -132,7 +132,7 @@ pub async fn only_the_person_steps_in_and_only_at_home(store: TestStore) {
     assert!(store.acts(&coder).await.is_empty() && store.acts(&writer).await.is_empty());
 }
 
-pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(store: TestStore) {
+pub async fn an_ended_conversation_accepts_no_mail(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let friend = store.enter("friend").await;
@@ -174,11 +174,11 @@ pub async fn a_conversation_that_a_person_ended_takes_no_more_mail(store: TestSt
     store.end_session(&ann, &abroad, at(6)).await.unwrap();
     assert_eq!(code(store.send(&friend, Draft::text(coder.name.clone(), "Plan", "x"), at(7)).await), Code::Gone);
     assert_eq!(store.acts(&friend).await.len(), 1);
-    // What was said stays readable.
+    // The history stays readable.
     assert!(store.texts(&writer, &session, 10).await.contains(&"first".to_owned()));
 }
 
-pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(store: TestStore) {
+pub async fn only_the_owners_person_ends_a_groups_conversation(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     store.connect(&friend, &coder).await;
@@ -201,7 +201,7 @@ pub async fn a_groups_conversation_is_ended_by_its_owners_person_alone(store: Te
     }
 }
 
-pub async fn after_a_conversation_was_ended_no_send_gets_through(store: TestStore) {
+pub async fn no_send_succeeds_after_a_conversation_was_ended(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     for round in 0..8 {
@@ -253,7 +253,7 @@ pub async fn nothing_is_claimed_after_a_pause_was_answered(store: TestStore) {
     }
 }
 
-pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(store: TestStore) {
+pub async fn only_a_members_key_is_renewed_and_its_others_are_revoked(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     let key = |text: &str| NewKey { hash: KeyHash::of(text), prefix: "amb_new0".into() };
@@ -267,7 +267,7 @@ pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(store: TestSto
     assert_eq!((renewed.answer.key, renewed.entries.len()), (coder.key, 2), "both are told");
     assert_eq!(store.agent_by_key_hash(hash_of("coder"), at(2)).await.unwrap(), None);
     assert_eq!(store.agent_by_key_hash(KeyHash::of("new"), at(2)).await.unwrap(), Some(coder.clone()));
-    // While it leaves, it is a member with a new key in its log, or a stranger with its own.
+    // While it leaves: either it is a member and gets a new key, or it is none and keeps its own.
     for round in 0..8 {
         let agent = store.join(&format!("round-{round}"), OWNER).await;
         let new = format!("round {round}");
@@ -288,7 +288,7 @@ pub async fn only_a_members_key_is_renewed_and_it_ends_all_others(store: TestSto
     }
 }
 
-pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(store: TestStore) {
+pub async fn decisions_on_behalf_of_an_agent_are_logged(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, friend) = (store.join("coder", OWNER).await, store.enter("friend").await);
     let change = |change| ConnectionDecision::Change { peer: friend.name.clone(), change };
@@ -325,7 +325,7 @@ pub async fn what_a_person_decides_in_an_agents_name_is_told_with_the_act(store:
     assert!(store.agent_by_key_hash(hash_of("coder"), at(6)).await.unwrap().is_none());
     let known = store.agent_by_key_hash(KeyHash::of("renewed"), at(6)).await.unwrap().unwrap();
     assert_eq!(known.key, coder.key);
-    // What was refused is told to nobody.
+    // A refused decision is not logged.
     let refused = [
         code(store.decide_connection(&ann, &coder.name, change(ConnectionChange::Revoke), at(7)).await),
         code(

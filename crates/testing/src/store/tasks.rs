@@ -26,7 +26,7 @@ async fn updates(store: &TestStore, agent: &Agent) -> Vec<(TaskState, String)> {
         .collect()
 }
 
-pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(store: TestStore) {
+pub async fn a_task_goes_from_pending_to_completed_with_updates_to_its_owner(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let callback = Callback { channel: Some("feishu".into()), ..Callback::default() };
     let draft = Draft {
@@ -79,7 +79,7 @@ pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(sto
     assert_eq!(code(store.set_task_state(&carol, &id, TaskState::Failed, None, at(7)).await), Code::NotFound);
 }
 
-pub async fn states_that_are_skipped_are_passed_through(store: TestStore) {
+pub async fn skipped_states_are_passed_through(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let id = give(&store, &alice, &bob, "quick").await;
     let done = store.set_task_state(&bob, &id, TaskState::Completed, Some("done".into()), at(2)).await.unwrap();
@@ -91,7 +91,7 @@ pub async fn states_that_are_skipped_are_passed_through(store: TestStore) {
     assert_eq!(code(store.set_task_state(&bob, &id, TaskState::Completed, None, at(2)).await), Code::IllegalMove);
 }
 
-pub async fn the_office_rejects_what_may_not_be_given(store: TestStore) {
+pub async fn the_office_rejects_tasks_that_may_not_be_accepted(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let full = ProfilePatch { max_concurrent_tasks: Some(1), ..ProfilePatch::default() };
     store.update_profile(&bob, full, at(1)).await.unwrap();
@@ -123,7 +123,7 @@ pub async fn the_office_rejects_what_may_not_be_given(store: TestStore) {
     assert_eq!(states, [Rejected, Pending, Rejected, Completed, Rejected], "newest first");
 }
 
-pub async fn accepts_at_once_respect_the_quota(store: TestStore) {
+pub async fn concurrent_accepts_respect_the_quota(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut ids = Vec::new();
     for n in 0..50 {
@@ -155,7 +155,7 @@ pub async fn accepts_at_once_respect_the_quota(store: TestStore) {
     assert_eq!((presence.status, presence.current_tasks.len()), (Status::Busy, 3));
 }
 
-pub async fn an_overdue_task_is_told_to_both_sides_once(store: TestStore) {
+pub async fn an_overdue_task_is_reported_to_both_sides_once(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let draft = Draft { deadline: Some(at(10)), ..Draft::task(bob.name.clone(), "Work", "soon") };
     let id = store.send(&alice, draft.clone(), at(1)).await.unwrap().answer.task.unwrap().id;
@@ -172,7 +172,7 @@ pub async fn an_overdue_task_is_told_to_both_sides_once(store: TestStore) {
         assert_eq!(overdue.count(), 1);
     }
     assert_eq!(store.sweep_overdue(at(99)).await.unwrap().answer, 0, "once");
-    // A pending task past its deadline can no longer be taken on.
+    // A pending task past its deadline can no longer be accepted.
     let late = store.set_task_state(&bob, &id, TaskState::Accepted, None, at(12)).await.unwrap().answer;
     assert_eq!(late.state, TaskState::Rejected);
     assert!(late.note.unwrap().starts_with("deadline"));
@@ -207,7 +207,7 @@ pub async fn a_delegated_task_knows_its_chain(store: TestStore) {
     assert_eq!(open.iter().map(|task| &task.id).collect::<Vec<_>>(), [&root]);
 }
 
-pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(store: TestStore) {
+pub async fn an_undelivered_task_is_shown_only_to_its_sender(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let nobody = ProfilePatch { allow_from: Some(amb_core::AllowFrom(vec![])), ..ProfilePatch::default() };
     store.update_profile(&bob, nobody, at(1)).await.unwrap();
@@ -243,7 +243,7 @@ pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(store: Tes
     assert_eq!((search(&alice, "xyzzy").await, search(&bob, "xyzzy").await), (1, 0));
     assert_eq!(search(&alice, "gold").await, 2, "the task and its rejection have the subject");
 
-    // Mail that is delivered makes the session the other's too, without what was not.
+    // A delivered message shows the session to the recipient, without the undelivered one.
     store
         .update_profile(&bob, ProfilePatch { allow_from: Some(Default::default()), ..ProfilePatch::default() }, at(4))
         .await
@@ -255,7 +255,7 @@ pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(store: Tes
     assert_eq!(export(&bob).await, 1);
 }
 
-pub async fn what_is_open_between_two_ends_with_their_connection(store: TestStore) {
+pub async fn open_tasks_end_with_the_connection(store: TestStore) {
     for change in [ConnectionChange::Revoke, ConnectionChange::Block] {
         let names = if change == ConnectionChange::Revoke { ["ann", "ben"] } else { ["cat", "dan"] };
         let (ann, ben) = (store.enter(names[0]).await, store.enter(names[1]).await);
@@ -291,11 +291,11 @@ pub async fn what_is_open_between_two_ends_with_their_connection(store: TestStor
                 Code::NotConnected
             );
         }
-        assert_eq!(store.event_head(ann.key).await.unwrap(), head, "nothing more is heard of it");
+        assert_eq!(store.event_head(ann.key).await.unwrap(), head, "there are no more entries");
     }
 }
 
-pub async fn what_is_open_ends_when_an_agent_leaves(store: TestStore) {
+pub async fn open_tasks_end_when_an_agent_is_removed(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let given = give(&store, &alice, &bob, "one").await;
     let gave = give(&store, &bob, &alice, "two").await;

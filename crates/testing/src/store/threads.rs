@@ -1,4 +1,4 @@
-//! Reading: the inbox and a session's history.
+//! The inbox and a session's history.
 
 use amb_core::{Code, Event, ReceiptState};
 
@@ -28,7 +28,7 @@ pub async fn sessions_are_ordered_by_their_newest_message(store: TestStore) {
     assert_eq!(inbox.unread(), 16);
 }
 
-pub async fn unread_only_leaves_out_what_was_read(store: TestStore) {
+pub async fn unread_only_omits_read_sessions(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let read = store.say(&alice, &bob, "read", "1").await.answer.session_id;
     store.say(&alice, &bob, "unread", "1").await;
@@ -40,7 +40,7 @@ pub async fn unread_only_leaves_out_what_was_read(store: TestStore) {
     assert!(store.inbox(&alice, true, at(3)).await.unwrap().sessions.is_empty(), "what one sent is not unread");
 }
 
-pub async fn history_marks_what_it_shows_and_no_more(store: TestStore) {
+pub async fn history_marks_only_the_messages_it_returns(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut session = None;
     for n in 0..5 {
@@ -59,7 +59,7 @@ pub async fn history_marks_what_it_shows_and_no_more(store: TestStore) {
     assert_eq!(store.inbox(&bob, false, at(5)).await.unwrap().sessions[0].unread_count, 0);
 }
 
-pub async fn the_sender_learns_that_its_message_was_read(store: TestStore) {
+pub async fn reading_updates_the_senders_receipt(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let sent = store.say(&alice, &bob, "Plan", "1").await.answer;
     let before = store.event_head(alice.key).await.unwrap();
@@ -73,11 +73,11 @@ pub async fn the_sender_learns_that_its_message_was_read(store: TestStore) {
     assert!(again.entries.is_empty(), "once");
 }
 
-pub async fn before_pages_through_a_whole_history_once_each(store: TestStore) {
+pub async fn paging_with_before_returns_each_message_once(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let mut session = None;
     for n in 0..23 {
-        // All in one instant: the order is the session's own, never a clock's.
+        // All at one instant: the order does not depend on the clock.
         let (from, to) = if n % 3 == 0 { (&bob, &alice) } else { (&alice, &bob) };
         session = Some(store.say(from, to, "Plan", &n.to_string()).await.answer.session_id);
         store.say(&alice, &bob, "Other", "x").await;
@@ -100,7 +100,7 @@ pub async fn before_pages_through_a_whole_history_once_each(store: TestStore) {
     }
 }
 
-pub async fn history_is_for_members(store: TestStore) {
+pub async fn only_members_read_a_history(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
     let session = store.say(&alice, &bob, "Plan", "1").await.answer.session_id;

@@ -1,4 +1,4 @@
-//! How waking an agent's clients stands, as it is reported and shown.
+//! Reports about wake-ups.
 
 use amb_core::wake::{MAX_WAKE_SESSIONS, WakeReason, WakeReport, WakeSession, WakeState};
 use amb_core::{Code, Timestamp};
@@ -31,7 +31,7 @@ impl TestStore {
         self.report_wake(agent, report(session, state), now).await.unwrap();
     }
 
-    /// Who needs its person, and in which state.
+    /// The agents that need their person, with the state of their wake-ups.
     async fn unwoken(&self, person: &Agent, now: Timestamp) -> Vec<(String, WakeState)> {
         let household = self.viewer(person).await.unwrap().household.unwrap();
         let needs = self.needs(household, now).await.unwrap();
@@ -39,7 +39,7 @@ impl TestStore {
     }
 }
 
-pub async fn a_report_replaces_the_one_before_and_counts_what_is_new(store: TestStore) {
+pub async fn a_report_replaces_the_previous_one_and_counts_new_rings(store: TestStore) {
     let (alice, _) = store.pair().await;
     let first = WakeReport { rung: 2, held: 1, failed: 1, ..report("one", WakeState::Rung) };
     assert_eq!(store.report_wake(&alice, first.clone(), at(1)).await.unwrap(), new(2, 1, 1));
@@ -58,14 +58,14 @@ pub async fn a_report_replaces_the_one_before_and_counts_what_is_new(store: Test
     assert_eq!(store.report_wake(&alice, failed.clone(), at(3)).await.unwrap(), new(0, 0, 3));
     let kept = store.wake_sessions(&alice, &alice.name, at(3)).await.unwrap();
     assert_eq!((kept.len(), &kept[0].report, kept[0].since), (1, &failed, at(3)));
-    // A process that began anew counts from 0; and no report moves the office's figures far.
+    // A restarted process counts from 0, and no report can inflate the office's counters.
     let anew = WakeReport { rung: 1, ..report("one", WakeState::Rung) };
     assert_eq!(store.report_wake(&alice, anew, at(4)).await.unwrap(), new(1, 0, 0));
     let boast = WakeReport { rung: 1_000_000_000, ..report("two", WakeState::Rung) };
     assert_eq!(store.report_wake(&alice, boast, at(5)).await.unwrap(), new(1_000, 0, 0));
 }
 
-pub async fn a_few_client_sessions_are_kept_for_a_day(store: TestStore) {
+pub async fn a_limited_number_of_client_sessions_is_kept_for_a_day(store: TestStore) {
     let (alice, bob) = store.pair().await;
     store.tell_wake(&bob, "other", WakeState::Ready, at(0)).await;
     for second in 0..12 {
@@ -86,7 +86,7 @@ pub async fn a_few_client_sessions_are_kept_for_a_day(store: TestStore) {
     assert_eq!(store.wake_sessions(&bob, &bob.name, at(12)).await.unwrap().len(), 1, "nobody else's");
 }
 
-pub async fn how_wake_ups_stand_is_for_the_agent_and_its_person(store: TestStore) {
+pub async fn only_the_agent_and_its_person_see_its_wake_up_state(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     let friend = store.enter("friend").await;
@@ -104,14 +104,14 @@ pub async fn how_wake_ups_stand_is_for_the_agent_and_its_person(store: TestStore
     assert_eq!(code(store.wake_sessions(&ann, &name("nobody"), at(2)).await), Code::NotFound);
     let household = store.viewer(&ann).await.unwrap().household.unwrap();
     assert_eq!(store.member(household, &coder.name, at(2)).await.unwrap().1.wake.len(), 1);
-    // Who leaves takes it along.
+    // It is gone with the agent.
     store.leave_household(&coder, &coder.name, at(3)).await.unwrap();
     assert_eq!(code(store.wake_sessions(&ann, &coder.name, at(4)).await), Code::NotFound);
     store.delete_agent(&coder, hash_of("coder"), at(5)).await.unwrap();
     assert_eq!(code(store.wake_sessions(&ann, &coder.name, at(6)).await), Code::NotFound);
 }
 
-pub async fn an_agent_whose_mail_waits_and_that_nothing_wakes_needs_its_person(store: TestStore) {
+pub async fn an_agent_that_cannot_be_woken_for_its_mail_needs_its_person(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
     store.tell_wake(&coder, "one", WakeState::Failed, at(2)).await;
