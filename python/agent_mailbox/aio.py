@@ -18,9 +18,9 @@ __all__ = ["AsyncMailbox"]
 
 T = TypeVar("T")
 
-#: Calls that work at once; further ones wait for a thread. Waits for mail have threads of their own.
+#: Maximum number of concurrent calls; waits for mail have threads of their own.
 VERB_THREADS = 8
-#: Waits for mail at once.
+#: Maximum number of concurrent waits for mail.
 WAIT_THREADS = 4
 
 
@@ -28,7 +28,7 @@ class AsyncMailbox:
     """The verbs of :class:`Mailbox` as coroutines.
 
     They run on threads of this object, so that a wait for mail does not occupy asyncio's own. A cancelled ``next`` ends its
-    wait, and what it had claimed at that moment is given back.
+    wait, and a message that it had just claimed is released.
     """
 
     def __init__(self, mailbox: Mailbox) -> None:
@@ -67,12 +67,12 @@ class AsyncMailbox:
 
     @property
     def name(self) -> str:
-        """Whose mailbox this is."""
+        """The name of the agent."""
         return self.mailbox.name
 
     @property
     def where(self) -> str:
-        """What and where the office is, for people."""
+        """Type and location of the office, for people."""
         return self.mailbox.where
 
     @property
@@ -86,7 +86,7 @@ class AsyncMailbox:
         return await loop.run_in_executor(self._verbs, functools.partial(verb, *args, **options))
 
     async def close(self) -> None:
-        """See :meth:`Mailbox.close`. Verbs that were begun are carried to their end."""
+        """See :meth:`Mailbox.close`. Running calls are completed."""
         await asyncio.to_thread(self.mailbox.close)
         self._verbs.shutdown(wait=False)
         self._waits.shutdown(wait=False)
@@ -113,7 +113,7 @@ class AsyncMailbox:
             message = await self._wait(left, urgent_first=urgent_first, lease=lease)
             if message is not None or self.mailbox.closed or woken != self._woken:
                 return message
-            # Without a message before its time: another ``next`` was cancelled, which wakes all.
+            # No message before the timeout: another ``next`` was cancelled, which wakes all waits.
             if give_up is not None and time.monotonic() >= give_up:
                 return None
 
@@ -124,22 +124,22 @@ class AsyncMailbox:
         try:
             return await asyncio.shield(asyncio.wrap_future(waiting))
         except asyncio.CancelledError:
-            waiting.add_done_callback(self._give_back)
+            waiting.add_done_callback(self._release_result)
             if not waiting.cancel() and not waiting.done():
                 self.mailbox.wake()
             raise
 
-    def _give_back(self, waited: Future[dict[str, Any] | None]) -> None:
+    def _release_result(self, waited: Future[dict[str, Any] | None]) -> None:
         if waited.cancelled() or waited.exception() is not None:
             return
         message = waited.result()
         if message is not None:
-            # What cannot be given back now comes back by itself.
+            # A message that cannot be released now is released when its claim ends.
             with contextlib.suppress(MailboxError):
                 self.mailbox.release(message["id"])
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        """Messages as they come, until the mailbox is closed. Each is claimed: acknowledge or release it."""
+        """Messages as they arrive, until the mailbox is closed. Each is claimed: acknowledge or release it."""
         while not self.mailbox.closed:
             message = await self.next()
             if message is not None:

@@ -1,4 +1,4 @@
-"""What the verbs of a mailbox fail with: one class for each kind of failure."""
+"""The exceptions of a mailbox."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = [
 
 
 class MailboxError(Exception):
-    """What a verb failed with. ``str(error)`` is one sentence that says what to do."""
+    """An error of a mailbox. ``str(error)`` is one sentence that says what to do."""
 
     code: str
-    """The stable word of the failure: ``not_found``, ``loop_refused``, ``unavailable``, ..."""
+    """The stable code of the error: ``not_found``, ``loop_refused``, ``unavailable``, ..."""
     hint: str | None
-    """What to do about it, where that is more than the sentence says."""
+    """Further advice, if any."""
     retry_after: float | None
-    """Seconds after which to try again, where the office knows."""
+    """Seconds after which to try again, if the office knows."""
     may_be_done: bool
-    """Whether the verb may have been carried out although it failed."""
+    """Whether the call may have been executed although it failed."""
     may_succeed_later: bool
-    """Whether the same may succeed later with nothing changed by the caller: wait, and repeat it."""
+    """Whether the error is temporary: the same call may succeed later."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class LoopRefusedError(MailboxError):
 
 
 class ConflictError(MailboxError):
-    """It exists already, has changed meanwhile, or the task cannot make this move (``conflict``, ``illegal_move``)."""
+    """It exists already, has changed meanwhile, or the task cannot change to this state (``conflict``, ``illegal_move``)."""
 
 
 class QuotaError(MailboxError):
@@ -73,7 +73,7 @@ class QuotaError(MailboxError):
 
 
 class UnsupportedError(MailboxError):
-    """This office has no such notion; the text says what it has instead (``unsupported``)."""
+    """This office does not support it; the text says what to use instead (``unsupported``)."""
 
 
 class UnavailableError(MailboxError):

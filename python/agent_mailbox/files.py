@@ -1,16 +1,16 @@
-"""The words of nanobot's message files and registry, and those of the offices."""
+"""Conversions between the fields of nanobot's files and those of the offices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-#: What file names end with where there are no files.
+#: Suffix of the file names of a server's messages, which have no files.
 ENDING = ".msg.json"
 
 
 def draft_of(to_id: str, msg: Mapping[str, Any]) -> dict[str, Any]:
-    """The draft that a message in the words of the files describes."""
+    """Converts the fields of a message file to a draft."""
     content = msg.get("content")
     if isinstance(content, Mapping):
         content = content.get("parts", [content] if content else [])
@@ -30,7 +30,7 @@ def draft_of(to_id: str, msg: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card_of(agent: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent in the words of ``_registry.json``."""
+    """Converts an agent to the fields of ``_registry.json``."""
     return {
         "agent_id": agent["name"],
         "description": agent["description"],
@@ -45,7 +45,7 @@ def card_of(agent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filed_of(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of a server in the words of a message file."""
+    """Converts a message of a server to the fields of a message file."""
     filed = {key: value for key, value in message.items() if key not in ("kind", "parts", "sent_at", "session")}
     filed["type"] = message["kind"]
     filed["timestamp"] = message["sent_at"]

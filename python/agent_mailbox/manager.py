@@ -1,4 +1,4 @@
-"""Mailboxes of several agents, by the names of nanobot's ``MailboxManager``."""
+"""Mailboxes of several agents, with the methods of nanobot's ``MailboxManager``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["DEFAULT_ROOT", "MailboxManager"]
 
 #: Where nanobots keep their mailboxes.
 DEFAULT_ROOT = "~/.nanobot/mailboxes"
-#: Mailboxes that are kept open; the one that was used longest ago is closed, and its claims are released.
+#: Maximum number of open mailboxes; the least recently used one is closed, and its claims are released.
 MOST_OPEN = 256
-#: Messages that one ``poll`` returns at most; the rest waits for the next.
+#: Maximum number of messages of one ``poll``; the rest waits for the next.
 MOST_POLLED = 64
-#: How long a server keeps a polled message from other consumers, in seconds.
+#: Seconds of the claim on a message that was polled from a server.
 LEASE = 300.0
 
 
 class MailboxManager:
     """Registers agents, sends and polls in a directory of mailboxes, or for agents of a server (:meth:`server`).
 
-    A polled message is held for this object: other processes that poll the same mailbox do not get it, and it comes back
-    when this process dies before ``mark_processed``. Every method may be called from several threads.
+    A polled message is claimed by this object: other processes that poll the same mailbox do not get it, and it is released
+    if this process dies before ``mark_processed``. Every method may be called from several threads.
     """
 
     def __init__(self, mailboxes_root: str | os.PathLike[str] = DEFAULT_ROOT, *, poll_interval: float = 5.0) -> None:
@@ -36,7 +36,7 @@ class MailboxManager:
 
     @classmethod
     def server(cls, url: str, api_keys: Mapping[str, str]) -> MailboxManager:
-        """The same verbs for agents of a server, each by its key."""
+        """The same methods for agents of a server, each with its key."""
         keys = dict(api_keys)
 
         def opened(agent_id: str) -> Mailbox:
@@ -46,8 +46,8 @@ class MailboxManager:
 
         manager = cls.__new__(cls)
         manager._start(opened)
-        # Anybody's eyes will do to look at the list of agents.
-        manager._watcher = next(iter(keys), manager._watcher)
+        # Any agent can list the agents.
+        manager._default_agent = next(iter(keys), manager._default_agent)
         return manager
 
     def _start(self, opened: Callable[[str], Mailbox]) -> None:
@@ -55,7 +55,7 @@ class MailboxManager:
         self._open: OrderedDict[str, Mailbox] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
-        self._watcher = "manager"
+        self._default_agent = "manager"
         # On a server: what was polled and not yet marked, by agent and file name.
         self._polled: dict[str, OrderedDict[str, dict[str, Any]]] = {}
 
@@ -75,7 +75,7 @@ class MailboxManager:
         return mailbox
 
     def close(self) -> None:
-        """Gives back what was polled and not marked."""
+        """Closes all mailboxes, and releases messages that were polled and not marked."""
         with self._lock:
             self._closed = True
             open_now = list(self._open.values())
@@ -90,7 +90,7 @@ class MailboxManager:
         self.close()
 
     def register(self, agent_id: str, card: Mapping[str, Any]) -> None:
-        """Registers the agent's card, or replaces it. Makes its mailbox."""
+        """Registers the agent's card, or replaces it. Creates its mailbox."""
         mailbox = self.mailbox(agent_id)
         mailbox.register(card)
         status, tasks = card.get("status"), card.get("current_tasks")
@@ -98,11 +98,11 @@ class MailboxManager:
             mailbox.set_status(status or "idle", tasks)
 
     def heartbeat(self, agent_id: str) -> None:
-        """A heartbeat. One that has fallen out of the registry is put back."""
+        """Sends a heartbeat. Restores an agent that is missing in the registry."""
         self.mailbox(agent_id).heartbeat()
 
     def update_status(self, agent_id: str, status: str, current_tasks: list[str] | None = None) -> None:
-        """Says what the agent does, ``idle``, ``busy`` or ``offline``, and what it works on."""
+        """Sets the agent's status, ``idle``, ``busy`` or ``offline``, and its current tasks."""
         self.mailbox(agent_id).set_status(status, current_tasks)  # type: ignore[arg-type]
 
     def send(self, from_id: str, to_id: str, msg: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ class MailboxManager:
         draft = draft_of(to_id, msg)
         answered = msg.get("reply_to")
         if answered and _is_known(mailbox, answered):
-            # Its ttl and trace are the office's to count.
+            # The office counts ttl and trace.
             mailbox.send({**draft, "parent": answered})
             return
         hops = {key: msg[key] for key in ("ttl", "trace") if msg.get(key) is not None}
@@ -142,12 +142,12 @@ class MailboxManager:
             if message is None:
                 break
             filed = filed_of(message)
-            # One whose lease ran out comes again, under the same name.
+            # A message whose lease expired is claimed again, under the same name.
             polled[filed["filename"]] = filed
         return [dict(message) for message in polled.values()]
 
     def mark_processed(self, agent_id: str, filename: str) -> None:
-        """The message in this file is done with. Marking twice is no error."""
+        """Acknowledges the message in this file. Marking twice is no error."""
         mailbox = self.mailbox(agent_id)
         polled = self._polled.get(agent_id)
         if polled is None:
@@ -157,17 +157,17 @@ class MailboxManager:
             del polled[filename]
 
     def list_online_agents(self) -> list[dict[str, Any]]:
-        """The cards of all agents that are there, by name."""
-        return [card_of(agent) for agent in self._anybody().agents() if agent["status"] != "offline"]
+        """The cards of all agents that are online, by name."""
+        return [card_of(agent) for agent in self._any_mailbox().agents() if agent["status"] != "offline"]
 
     def get_agent(self, agent_id: str) -> dict[str, Any] | None:
         """The card of one agent, or None."""
-        agent = self._anybody().agent(agent_id)
+        agent = self._any_mailbox().agent(agent_id)
         return None if agent is None else card_of(agent)
 
-    def _anybody(self) -> Mailbox:
+    def _any_mailbox(self) -> Mailbox:
         with self._lock:
-            name = next(reversed(self._open), self._watcher)
+            name = next(reversed(self._open), self._default_agent)
         return self.mailbox(name)
 
 

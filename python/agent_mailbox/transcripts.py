@@ -1,4 +1,4 @@
-"""The shared record of a group chat: what every bot in it heard and said."""
+"""The shared transcript of a group chat, written by every bot in it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class GroupTranscriptStore:
         message_id: str | None = None,
         timestamp_ms: float | None = None,
     ) -> None:
-        """Appends a line, which is on the disk when this returns. The same ``message_id`` may be appended by every process
-        that heard it."""
+        """Appends a line, which is durable when this returns. Every process that received a message may append it: its
+        ``message_id`` is stored once."""
         line = {"role": role, "content": content, "sender": sender, "message_id": message_id, "ts": timestamp_ms}
         self.transcripts.append(session_key, line)
 
     def get_recent(self, session_key: str, max_messages: int = 20) -> list[dict[str, Any]]:
         """The last messages, oldest first, each once, as ``{"role", "content", "sender"}``: the shape of nanobot's
-        ``session.get_history()`` with the sender. Lines that are none are passed over."""
+        ``session.get_history()`` with the sender. Invalid lines are skipped."""
         lines = self.transcripts.recent(session_key, max_messages)
         return [{"role": line["role"], "content": line["content"], "sender": line["sender"]} for line in lines]

@@ -13,14 +13,14 @@ use amb_core::{Cursor, Draft, Message, OfficeError, Status, TaskId};
 use amb_dir::DirMailbox;
 use tokio::time::Instant;
 
-/// How long one read of a server's log waits: no entry announces a lease that ran out.
-const LOOK: Duration = Duration::from_secs(20);
+/// Maximum wait of one read of a server's log. Bounded because no entry announces an expired lease.
+const MAX_POLL: Duration = Duration::from_secs(20);
 
 pub(crate) enum Backend {
     Directory(DirMailbox),
     Server {
         client: Client,
-        /// How far the log was read before messages were last claimed.
+        /// The position in the log up to which it was read before the last claim.
         cursor: Mutex<Option<Cursor>>,
     },
 }
@@ -33,7 +33,7 @@ impl Backend {
         }
     }
 
-    /// The directory backend, for what only a directory has.
+    /// The directory backend, or an error on a server.
     pub(crate) fn directory(&self) -> Result<&DirMailbox> {
         match self {
             Backend::Directory(backend) => Ok(backend),
@@ -63,8 +63,8 @@ impl Backend {
         }
     }
 
-    /// Claims messages, waiting for some up to `wait` or until `stop` ends. A claim that was begun is always finished: dropping
-    /// it would keep messages from everybody until its lease, or this process, ends.
+    /// Claims messages, waiting for some up to `wait` or until `stop` ends. A claim that was begun is always finished:
+    /// dropping it would keep messages from everybody until its lease, or this process, ends.
     pub(crate) async fn next(
         &self,
         request: ClaimRequest,
@@ -86,9 +86,9 @@ async fn next_at(
     stop: impl Future<Output = ()>,
 ) -> Result<Vec<Message>> {
     let known = || cursor.lock();
-    let give_up = Instant::now().checked_add(wait);
+    let deadline = Instant::now().checked_add(wait);
     let mut stop = pin!(stop);
-    // Taken before the first claim, so that what comes in between is not missed.
+    // Read before the first claim, so that no message in between is missed.
     let first = known().clone();
     let mut since = match first {
         Some(since) => since,
@@ -99,14 +99,14 @@ async fn next_at(
         if !claimed.is_empty() {
             return Ok(claimed);
         }
-        let left = give_up.map(|give_up| give_up.saturating_duration_since(Instant::now()));
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Vec::new());
         }
-        let look = left.map_or(LOOK, |left| left.min(LOOK));
+        let poll = left.map_or(MAX_POLL, |left| left.min(MAX_POLL));
         let page = tokio::select! {
             () = &mut stop => return Ok(Vec::new()),
-            page = client.events(Some(since.clone()), look) => page?,
+            page = client.events(Some(since.clone()), poll) => page?,
         };
         since = page.cursor;
         *known() = Some(since.clone());

@@ -31,7 +31,8 @@ const FIELDS: [&str; 20] = [
     "trace",
 ];
 
-/// The draft that a dict describes, and the remaining hops that it names; `office` tells who sent the message that it follows.
+/// The draft that a dict describes, and the remaining hops that it names; `office` tells who sent the message that it
+/// follows.
 pub(crate) async fn read(office: &dyn Mailbox, value: Value) -> Result<(Draft, Option<Hop>)> {
     let Value::Object(mut fields) = value else {
         return Err(OfficeError::invalid("a draft is a dict with `to` and `text`"));

@@ -1,7 +1,7 @@
 //! Passes warnings of the offices to Python's `logging` under the name `agent_mailbox`.
 //!
-//! They wait in a bounded queue for a thread that holds the GIL: a worker that waited for the GIL while it holds a lock could
-//! deadlock.
+//! They wait in a bounded queue for a thread that holds the GIL: a worker that waited for the GIL while it holds a lock
+//! could deadlock.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, span};
 
-/// The most warnings that are kept; the oldest are dropped.
-const MOST: usize = 256;
+/// Maximum number of queued warnings; the oldest are dropped.
+const CAPACITY: usize = 256;
 
 static WAITING: Mutex<QueuedWarnings> = Mutex::new(QueuedWarnings { lines: VecDeque::new(), lost: 0 });
 
@@ -32,7 +32,7 @@ impl tracing::Subscriber for Warnings {
         let mut line = WarningLine::default();
         event.record(&mut line);
         let mut waiting = WAITING.lock();
-        if waiting.lines.len() == MOST {
+        if waiting.lines.len() == CAPACITY {
             waiting.lines.pop_front();
             waiting.lost += 1;
         }

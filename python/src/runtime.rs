@@ -16,12 +16,12 @@ const WORKERS: usize = 2;
 /// Threads for blocking file operations. Further calls wait for one of them.
 const BLOCKING: usize = 64;
 /// The interval at which a wait checks for signals: Ctrl-C ends a wait within this time.
-const SIGNALS: Duration = Duration::from_millis(250);
+const SIGNAL_CHECK: Duration = Duration::from_millis(250);
 
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the parent's is never
-/// dropped there, since its threads cannot be stopped.
+/// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the
+/// parent's is never dropped there, since its threads cannot be stopped.
 fn runtime() -> PyResult<&'static Runtime> {
     let mut runtime = RUNTIME.lock();
     let process = std::process::id();
@@ -56,8 +56,8 @@ pub(crate) fn wait_converted<T: Send + Serialize>(
     document::to_python(py, &wait(py, answer)?)
 }
 
-/// Waits for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which ends the work
-/// soon, and its result is passed to `undo`.
+/// Waits for a long operation and handles signals meanwhile. When a handler raises, `stop` is called to end the operation,
+/// and its result is passed to `undo`.
 pub(crate) fn wait_long<T: Send>(
     py: Python<'_>,
     answer: impl Future<Output = Result<T, OfficeError>> + Send,
@@ -67,7 +67,7 @@ pub(crate) fn wait_long<T: Send>(
     let runtime = runtime()?;
     let mut answer = Box::pin(answer);
     loop {
-        let waited = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut answer).await }));
+        let waited = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_CHECK, &mut answer).await }));
         log::hand_over(py)?;
         if let Ok(answer) = waited {
             return answer.map_err(|error| failure::raise(py, &error));

@@ -1,4 +1,4 @@
-//! Ending the waits of a mailbox's threads.
+//! Interruptible waits of a mailbox's threads.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -39,8 +39,8 @@ impl Waits {
         self.state.lock().closed
     }
 
-    /// Runs `work`, which gets a future that ends when it is to stop waiting. If it was woken before, that future has ended
-    /// already.
+    /// Runs `work`, which gets a future that ends when it is to stop waiting. If it was woken before, that future has
+    /// ended already.
     pub(crate) async fn run<T, W>(&self, work: impl FnOnce(StopSignal) -> W) -> Option<T>
     where
         W: Future<Output = T>,

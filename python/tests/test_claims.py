@@ -81,7 +81,7 @@ def test_of_two_processes_of_one_name_one_gets_the_mail(
         assert consumer.communicate("ack\n", timeout=PATIENCE)[0].strip() == "1"
 
 
-def test_mail_of_a_killed_holder_comes_back(agent: Callable[..., Mailbox], root: pathlib.Path, python: Start) -> None:
+def test_mail_of_a_killed_process_is_released(agent: Callable[..., Mailbox], root: pathlib.Path, python: Start) -> None:
     ann, ben = agent("ann"), agent("ben")
     sent = ann.send({"to": "ben", "text": "hello"})["message_id"]
     holder = python(CONSUMER, root, "ben", 60)
@@ -97,7 +97,7 @@ def test_mail_of_a_killed_holder_comes_back(agent: Callable[..., Mailbox], root:
     assert ben.next(0) is None
 
 
-def test_release_gives_a_message_back_and_ack_does_not(agent: Callable[..., Mailbox]) -> None:
+def test_a_released_message_is_claimed_again_and_an_acknowledged_one_is_not(agent: Callable[..., Mailbox]) -> None:
     ann, ben = agent("ann"), agent("ben")
     sent = ann.send({"to": "ben", "text": "hello"})["message_id"]
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_release_gives_a_message_back_and_ack_does_not(agent: Callable[..., Mail
     assert ben.next(0) is None
 
 
-def test_mail_ends_a_wait_that_began_before_it(agent: Callable[..., Mailbox]) -> None:
+def test_mail_ends_a_running_wait(agent: Callable[..., Mailbox]) -> None:
     ann, ben = agent("ann"), agent("ben")
     got: list[object] = []
     waiting = threading.Thread(target=lambda: got.append(ben.next(PATIENCE)))
@@ -121,7 +121,7 @@ def test_mail_ends_a_wait_that_began_before_it(agent: Callable[..., Mailbox]) ->
 
 
 @pytest.mark.parametrize("end", ["wake", "close"])
-def test_a_wait_without_end_can_be_ended(agent: Callable[..., Mailbox], end: str) -> None:
+def test_a_wait_without_a_timeout_can_be_interrupted(agent: Callable[..., Mailbox], end: str) -> None:
     ben = agent("ben")
     got: list[object] = []
     waiting = threading.Thread(target=lambda: got.append(ben.next()))
@@ -138,7 +138,7 @@ def test_a_wake_before_the_wait_is_not_lost(agent: Callable[..., Mailbox]) -> No
     assert ben.next(0) is None
 
 
-def test_closing_gives_claims_back_and_ends_the_mailbox(agent: Callable[..., Mailbox]) -> None:
+def test_closing_releases_claims_and_closes_the_mailbox(agent: Callable[..., Mailbox]) -> None:
     ann, ben, other = agent("ann"), agent("ben"), agent("ben")
     ann.send({"to": "ben", "text": "hello"})
     assert ben.next(PATIENCE) and other.next(0) is None
@@ -150,7 +150,7 @@ def test_closing_gives_claims_back_and_ends_the_mailbox(agent: Callable[..., Mai
     assert caught.value.code == "closed"
 
 
-def test_a_wait_lets_other_threads_work(agent: Callable[..., Mailbox]) -> None:
+def test_a_wait_does_not_block_other_threads(agent: Callable[..., Mailbox]) -> None:
     ben = agent("ben")
     waiting = threading.Thread(target=ben.next)
     waiting.start()
@@ -164,7 +164,7 @@ def test_a_wait_lets_other_threads_work(agent: Callable[..., Mailbox]) -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
-def test_a_time_to_wait_is_a_number_of_seconds(agent: Callable[..., Mailbox], timeout: float) -> None:
+def test_a_timeout_is_a_number_of_seconds(agent: Callable[..., Mailbox], timeout: float) -> None:
     with pytest.raises(InvalidError):
         agent("ben").next(timeout)
 
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_a_wait(root: pathlib.Path, python: Start) -> None:
     assert waiting.wait(PATIENCE) == 7
 
 
-def test_asyncio_waits_without_keeping_the_loop(agent: Callable[..., Mailbox], root: pathlib.Path) -> None:
+def test_asyncio_waits_without_blocking_the_loop(agent: Callable[..., Mailbox], root: pathlib.Path) -> None:
     ann, _ = agent("ann"), agent("ben")
 
     async def main() -> None:

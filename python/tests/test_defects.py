@@ -43,7 +43,7 @@ def test_a_reply_to_a_message_without_ttl_and_trace_works(agent: Callable[..., M
     assert alpha.next(PATIENCE)
 
 
-def test_four_processes_with_300_heartbeats_each_leave_the_registry_whole(
+def test_300_heartbeats_of_four_processes_each_keep_the_registry_intact(
     root: pathlib.Path, python: Callable[..., subprocess.Popen[str]]
 ) -> None:
     names = [f"agent-{n}" for n in range(4)]
@@ -58,7 +58,7 @@ def test_four_processes_with_300_heartbeats_each_leave_the_registry_whole(
 
 
 @pytest.mark.parametrize("bad", ["{ not json", '{"from": "alpha"', "\x00\x01", '{"from": "../x", "to": "beta"}'])
-def test_one_malformed_file_stops_nothing(agent: Callable[..., Mailbox], root: pathlib.Path, bad: str) -> None:
+def test_a_malformed_file_does_not_block_others(agent: Callable[..., Mailbox], root: pathlib.Path, bad: str) -> None:
     alpha, beta = agent("alpha"), agent("beta")
     path = put_file(root, "beta", "1745659200_alpha.msg.json", bad)
     alpha.send({"to": "beta", "text": "whole"})
@@ -70,7 +70,7 @@ def test_one_malformed_file_stops_nothing(agent: Callable[..., Mailbox], root: p
 
 
 @pytest.mark.parametrize("odd", ["[1, 2]", "null", "7", '"text"', "true"])
-def test_json_that_is_no_object_stops_nothing(manager: MailboxManager, root: pathlib.Path, odd: str) -> None:
+def test_json_other_than_an_object_is_skipped(manager: MailboxManager, root: pathlib.Path, odd: str) -> None:
     for name in ("alpha", "beta"):
         manager.register(name, {})
     put_file(root, "beta", "1745659200_alpha.msg.json", odd)
@@ -80,7 +80,7 @@ def test_json_that_is_no_object_stops_nothing(manager: MailboxManager, root: pat
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/outside", "..", ".", "a/../../outside", "_registry.json", "a\x00b"])
-def test_no_name_leads_out_of_the_directory(manager: MailboxManager, root: pathlib.Path, name: str) -> None:
+def test_no_name_escapes_the_directory(manager: MailboxManager, root: pathlib.Path, name: str) -> None:
     manager.register("alpha", {})
     for verb in (
         lambda: manager.send("alpha", name, {"content": "hi"}),
@@ -92,13 +92,13 @@ def test_no_name_leads_out_of_the_directory(manager: MailboxManager, root: pathl
     assert not (root.parent / "outside").exists()
 
 
-def test_an_empty_name_is_no_name(manager: MailboxManager, root: pathlib.Path) -> None:
+def test_an_empty_name_is_refused(manager: MailboxManager, root: pathlib.Path) -> None:
     with pytest.raises(InvalidError, match="cannot be empty"):
         manager.register("", {})
     assert not (root / "inbox").exists()
 
 
-def test_a_callback_is_shown_to_who_set_it_alone(agent: Callable[..., Mailbox]) -> None:
+def test_a_callback_is_shown_only_to_the_agent_that_set_it(agent: Callable[..., Mailbox]) -> None:
     alpha, beta = agent("alpha"), agent("beta")
     callback = {"channel": "feishu", "chat_id": "user_1", "session_id": "feishu:user_1"}
     sent = alpha.send({"to": "beta", "text": "do it", "kind": "task", "callback": callback})

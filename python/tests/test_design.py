@@ -95,7 +95,7 @@ def test_a_b_c_d_infinite_chain(manager: MailboxManager) -> None:
         manager.send("d", "e", text("on", **more))
 
 
-def test_a_program_that_counts_hops_itself_is_held_to_its_trace(pair: MailboxManager) -> None:
+def test_a_program_that_counts_hops_itself_is_bound_by_its_trace(pair: MailboxManager) -> None:
     with pytest.raises(LoopRefusedError):
         pair.send("researcher", "coder", text("round", ttl=1, trace=["coder", "writer"]))
     pair.send("researcher", "coder", text("on", ttl=1, trace=["writer"]))

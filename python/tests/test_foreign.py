@@ -48,7 +48,7 @@ def test_names_that_differ_by_a_space_are_two_agents(root: pathlib.Path) -> None
         assert (task["from"], task["type"], task["task"]["state"]) == ("a b", "task", "pending")
 
 
-def test_a_name_in_other_characters_that_look_the_same_is_said_to_differ(root: pathlib.Path) -> None:
+def test_a_look_alike_name_is_reported_as_different(root: pathlib.Path) -> None:
     composed, decomposed = "Zo\u00eb", "Zoe\u0308"
     with MailboxManager(root) as manager:
         for agent in ("coder", composed):

@@ -75,12 +75,12 @@ def test_heartbeat_updates_last_heartbeat(pair: MailboxManager) -> None:
     assert before and after and after["last_heartbeat"] > before["last_heartbeat"]
 
 
-def test_heartbeat_of_an_agent_that_never_registered_says_so(manager: MailboxManager) -> None:
+def test_heartbeat_of_an_unregistered_agent_is_an_error(manager: MailboxManager) -> None:
     with pytest.raises(NotFoundError, match="not registered"):
         manager.heartbeat("ghost")
 
 
-def test_heartbeat_puts_an_agent_back_that_fell_out_of_the_registry(pair: MailboxManager, root: pathlib.Path) -> None:
+def test_heartbeat_restores_an_agent_missing_in_the_registry(pair: MailboxManager, root: pathlib.Path) -> None:
     (root / "_registry.json").write_text("{}")
     pair.update_status("coder", "idle")
     assert {"coder", "researcher"} <= registry(root).keys()
@@ -102,7 +102,7 @@ def test_update_status_without_tasks_keeps_them(pair: MailboxManager) -> None:
     assert coder and coder["current_tasks"] == ["t1"]
 
 
-def test_update_status_refuses_a_word_that_is_none(pair: MailboxManager) -> None:
+def test_update_status_refuses_an_unknown_word(pair: MailboxManager) -> None:
     with pytest.raises(InvalidError, match="idle, busy or offline"):
         pair.update_status("coder", "sleeping")
 
@@ -122,14 +122,14 @@ def test_send_fills_in_ttl_and_trace(pair: MailboxManager) -> None:
     assert (message["ttl"], message["trace"]) == (2, ["researcher"])
 
 
-def test_send_takes_every_kind_of_part(pair: MailboxManager) -> None:
+def test_send_accepts_every_kind_of_part(pair: MailboxManager) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "data", "data": {"k": [1, 2.5]}}, {"type": "file", "path": "/tmp/x"}]
     pair.send("researcher", "coder", {"type": "message", "content": {"parts": parts}})
     [message] = pair.poll("coder")
     assert message["content"]["parts"] == parts
 
 
-def test_send_does_not_let_a_sender_call_itself_somebody_else(pair: MailboxManager) -> None:
+def test_send_ignores_a_forged_sender(pair: MailboxManager) -> None:
     pair.send("researcher", "coder", text("hello", **{"from": "boss", "id": "forged", "to": "other"}))
     [message] = pair.poll("coder")
     assert (message["from"], message["to"]) == ("researcher", "coder") and message["id"] != "forged"
@@ -157,12 +157,12 @@ def test_send_to_an_agent_that_is_offline_queues(pair: MailboxManager) -> None:
     assert [words(message) for message in pair.poll("coder")] == ["later"]
 
 
-def test_send_to_an_agent_that_nobody_knows_names_the_nearest(pair: MailboxManager) -> None:
+def test_send_to_an_unknown_agent_suggests_the_nearest(pair: MailboxManager) -> None:
     with pytest.raises(NotFoundError, match='did you mean "coder"'):
         pair.send("researcher", "codr", text("hello"))
 
 
-def test_send_to_one_that_does_not_hear_the_sender_is_refused(pair: MailboxManager) -> None:
+def test_send_from_outside_allow_from_is_refused(pair: MailboxManager) -> None:
     pair.register("coder", {"allow_from": ["writer"]})
     with pytest.raises(NotAllowedError) as caught:
         pair.send("researcher", "coder", text("hello"))
@@ -211,12 +211,12 @@ def test_mark_processed_twice_or_of_nothing_is_no_error(pair: MailboxManager) ->
         pair.mark_processed("coder", name)
 
 
-def test_list_online_agents_leaves_out_who_is_offline(pair: MailboxManager) -> None:
+def test_list_online_agents_omits_offline_agents(pair: MailboxManager) -> None:
     pair.update_status("coder", "offline")
     assert [agent["agent_id"] for agent in pair.list_online_agents()] == ["researcher"]
 
 
-def test_list_online_agents_leaves_out_who_gave_no_sign_of_life(pair: MailboxManager, root: pathlib.Path) -> None:
+def test_list_online_agents_omits_agents_without_heartbeats(pair: MailboxManager, root: pathlib.Path) -> None:
     entries = registry(root)
     entries["writer"] = {"agent_id": "writer", "status": "idle", "last_heartbeat": "2026-04-26T10:05:00Z"}
     (root / "_registry.json").write_text(json.dumps(entries))

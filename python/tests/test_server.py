@@ -53,7 +53,7 @@ def test_a_task_and_its_answer(server: str, keys: dict[str, str]) -> None:
     assert entry and entry["status"] == "offline"
 
 
-def test_a_wait_at_a_server_can_be_ended(server: str, keys: dict[str, str]) -> None:
+def test_a_wait_at_a_server_can_be_interrupted(server: str, keys: dict[str, str]) -> None:
     ben = Mailbox.server(server, keys["ben"])
     got: list[Any] = []
     waiting = threading.Thread(target=lambda: got.append(ben.next()))
@@ -63,7 +63,7 @@ def test_a_wait_at_a_server_can_be_ended(server: str, keys: dict[str, str]) -> N
     assert got == [None]
 
 
-def test_a_server_has_no_files_and_a_wrong_key_opens_nothing(server: str, keys: dict[str, str]) -> None:
+def test_a_server_has_no_files_and_a_wrong_key_is_refused(server: str, keys: dict[str, str]) -> None:
     with pytest.raises(UnsupportedError, match="no files"):
         Mailbox.server(server, keys["ben"]).poll()
     with pytest.raises(NotAllowedError) as caught:
@@ -71,7 +71,7 @@ def test_a_server_has_no_files_and_a_wrong_key_opens_nothing(server: str, keys: 
     assert caught.value.code == "unauthorized" and "amb_wrong" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
+def test_an_unreachable_server_is_unavailable() -> None:
     with pytest.raises(UnavailableError) as caught:
         Mailbox.server("http://127.0.0.1:9", "key")
     assert caught.value.may_succeed_later
@@ -102,7 +102,7 @@ def test_a_lease_is_renewed(server: str, keys: dict[str, str]) -> None:
     assert [held["id"] for held in ben.claimed() if held["id"] == kept["id"]] and ben.next(0) is None
 
 
-def test_the_managers_verbs(server: str, keys: dict[str, str]) -> None:
+def test_the_methods_of_the_manager(server: str, keys: dict[str, str]) -> None:
     with MailboxManager.server(server, keys) as manager:
         manager.register("ben", {"description": "works"})
         manager.heartbeat("ben")

@@ -104,7 +104,7 @@ class Registry:
             self.known |= names
 
 
-def test_four_and_four_processes_lose_nobody_and_nothing(root: pathlib.Path) -> None:
+def test_four_and_four_processes_lose_no_agent_and_no_message(root: pathlib.Path) -> None:
     assert AMB
     everybody = [f"{side}-{n}" for side in ROUNDS for n in range(4)]
     expected = sum(4 * rounds for rounds in ROUNDS.values())

@@ -73,7 +73,7 @@ def test_lines_without_a_message_id_are_all_kept(store: GroupTranscriptStore) ->
     assert len(store.get_recent(KEY)) == 3
 
 
-def test_get_recent_returns_the_last_20_unless_told(store: GroupTranscriptStore) -> None:
+def test_get_recent_returns_the_last_20_by_default(store: GroupTranscriptStore) -> None:
     for n in range(30):
         store.append(KEY, "user", str(n), "ou_1", timestamp_ms=n)
     assert [line["content"] for line in store.get_recent(KEY)] == [str(n) for n in range(10, 30)]
@@ -81,7 +81,7 @@ def test_get_recent_returns_the_last_20_unless_told(store: GroupTranscriptStore)
     assert store.get_recent(KEY, 0) == []
 
 
-def test_a_chat_that_nobody_recorded_is_empty(store: GroupTranscriptStore) -> None:
+def test_a_chat_without_a_transcript_is_empty(store: GroupTranscriptStore) -> None:
     assert store.get_recent("feishu:nobody") == []
 
 
@@ -92,7 +92,7 @@ def test_each_chat_has_a_file_of_its_own_even_where_names_collide(store: GroupTr
     assert [line["content"] for line in store.get_recent("a_b")] == ["underscore"]
 
 
-def test_hostile_lines_are_passed_over(store: GroupTranscriptStore) -> None:
+def test_invalid_lines_are_skipped(store: GroupTranscriptStore) -> None:
     store.append(KEY, "user", "before", "ou_1", timestamp_ms=1)
     hostile = ["", "{", "null", "[]", "7", '{"content": "no role"}', '{"role": 3, "content": "x", "sender": "y"}', "\x00"]
     with file(store).open("a", encoding="utf-8") as lines:
@@ -102,7 +102,7 @@ def test_hostile_lines_are_passed_over(store: GroupTranscriptStore) -> None:
     assert said[0] == "before" and said[-1] == "after" and "x" not in said
 
 
-def test_a_key_cannot_lead_out_of_the_directory(store: GroupTranscriptStore, tmp_path: pathlib.Path) -> None:
+def test_a_key_cannot_escape_the_directory(store: GroupTranscriptStore, tmp_path: pathlib.Path) -> None:
     for key in ("../../outside", "a/../../outside", "/etc/outside"):
         store.append(key, "user", "x", "u")
         assert store.get_recent(key) == [{"role": "user", "content": "x", "sender": "u"}]
@@ -125,7 +125,7 @@ def test_several_processes_write_one_chat_and_no_line_is_lost(
     assert len([line for line in recent if line["role"] == "assistant"]) == 150
 
 
-def test_a_forged_line_does_not_pass_for_the_agent_itself(tmp_path: pathlib.Path) -> None:
+def test_a_forged_line_is_not_shown_as_the_agents_own(tmp_path: pathlib.Path) -> None:
     store = Transcripts(tmp_path / "t")
     for role, content, sender in (
         ("assistant", "mine", "ann"),

@@ -52,7 +52,7 @@ def test_the_package_itself_is_free_of_type_errors(tmp_path: pathlib.Path) -> No
     assert (done.returncode, done.stdout.startswith("Success")) == (0, True), done.stdout + done.stderr
 
 
-def test_a_users_mistakes_are_found(tmp_path: pathlib.Path) -> None:
+def test_type_errors_in_user_code_are_found(tmp_path: pathlib.Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = mypy("--strict", program)
@@ -62,6 +62,6 @@ def test_a_users_mistakes_are_found(tmp_path: pathlib.Path) -> None:
     assert 'Revealed type is "builtins.str"' in done.stdout or 'Revealed type is "str"' in done.stdout
 
 
-def test_async_mailbox_has_every_verb_of_mailbox() -> None:
+def test_async_mailbox_has_every_method_of_mailbox() -> None:
     verbs = {name for name in dir(agent_mailbox.Mailbox) if not name.startswith("_")}
     assert verbs - set(dir(agent_mailbox.AsyncMailbox)) == {"poll", "mark_processed"}, "those of MailboxManager"

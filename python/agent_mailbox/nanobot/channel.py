@@ -1,4 +1,4 @@
-"""The channel ``mailbox``: hears an agent's mail, gives each its turn, and sends what the model answers."""
+"""The channel ``mailbox``: receives an agent's mail, runs a turn of the model for each message, and sends the answers."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class MailboxChannel(BaseChannel):
         return not isinstance(error, MailboxError) or error.may_succeed_later
 
     def turn(self, mail_id: str | None) -> Turn | None:
-        """The turn under way for this message."""
+        """The running turn of this message."""
         return self.listener.turns.get(mail_id) if self.listener is not None and mail_id else None
 
     async def start(self) -> None:
-        """Registers the agent and listens until :meth:`stop`."""
+        """Registers the agent and receives mail until :meth:`stop`."""
         self._retry.stopped.clear()
         box = await self._retry.until_open(lambda: open_mailbox(self.config), "cannot open the mailbox")
         if box is None:
@@ -69,9 +69,9 @@ class MailboxChannel(BaseChannel):
         reporter = Reporter(box, self.delegated)
         listener = self.listener = Listener(self.bus, box, planner, reporter, self._retry, self.config.poll_interval)
         ended = subscribe(self.bus, TurnEvents(self.bus, listener).handle)
-        listener.is_told = bool(ended)
+        listener.has_turn_events = bool(ended)
         if not ended:
-            self.logger.warning("this nanobot does not tell when a turn ends: mail is acknowledged with the first answer")
+            self.logger.warning("this nanobot has no events for the end of a turn: mail is acknowledged with the first answer")
         self._undo = [*ended, message_tool.hook(self.bus, self)]
         if self.transcripts is not None:
             self.transcripts.me = box.name
@@ -92,7 +92,7 @@ class MailboxChannel(BaseChannel):
         await box.set_status("idle")
 
     async def stop(self) -> None:
-        """Gives back what is held and marks the agent as offline."""
+        """Releases claimed messages and marks the agent as offline."""
         self._running = False
         self._retry.stopped.set()
         while self._undo:
@@ -105,11 +105,11 @@ class MailboxChannel(BaseChannel):
         try:
             await box.set_status("offline")
         except MailboxError as error:
-            self.logger.warning("no goodbye to the office: {}", error)
+            self.logger.warning("cannot mark the agent as offline: {}", error)
         await box.close()
 
     async def send(self, msg: OutboundMessage) -> None:
-        """Takes the answer of a turn, or sends what was addressed to a peer outside of any turn."""
+        """Collects an answer of a turn, or sends a message that is addressed to a peer outside of a turn."""
         if is_status(msg):
             return
         metadata = msg.metadata or {}
@@ -126,13 +126,13 @@ class MailboxChannel(BaseChannel):
         if turn is not None and turn.is_ours:
             turn.answers.append(msg.content)
             turn.files += msg.media or []
-            if self.listener is not None and not self.listener.is_told:
+            if self.listener is not None and not self.listener.has_turn_events:
                 turn.ended.set()
             return
         await self.send_from(msg, context=None, turn=None)
 
     async def send_from(self, msg: OutboundMessage, context: Any, turn: Turn | None) -> None:
-        """Sends what the request of this context addressed to a peer."""
+        """Sends a message to a peer from the request of this context."""
         text, files = msg.content.strip(), msg.media or []
         if not text and not files:
             return
@@ -147,12 +147,12 @@ class MailboxChannel(BaseChannel):
             await self.box.send({**draft, **origin.fields(context, turn, msg.chat_id, "message")})
 
     async def _send_late(self, box: AsyncMailbox, draft: dict[str, Any]) -> None:
-        """Sends what a conversation with a peer says after its turn, such as the result of a subagent: it counts on with the hops of
-        the peer's last message."""
+        """Sends a message to a peer after its turn, such as the result of a subagent. It continues the ttl and trace of the peer's last
+        message."""
         draft = {**draft, "automatic": True}
         last = self.listener.last_mail.get(draft["to"]) if self.listener is not None else None
         try:
             await box.send({**draft, "parent": last})
         except NotFoundError:
-            # That message was archived since; or there is no such peer, and this says so once more.
+            # The last message was archived meanwhile. If there is no such peer, this raises the same error again.
             await box.send(draft)

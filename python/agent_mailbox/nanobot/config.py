@@ -19,7 +19,7 @@ def _camel(name: str) -> str:
 
 @dataclass(frozen=True)
 class MailboxConfig:
-    """What the user says about the agent's mailbox. Keys are written ``agentId`` or ``agent_id``."""
+    """The settings of the agent's mailbox. Keys are written ``agentId`` or ``agent_id``."""
 
     enabled: bool = False
     agent_id: str = ""
@@ -28,16 +28,16 @@ class MailboxConfig:
     allow_from: list[str] = field(default_factory=lambda: ["*"])
     max_concurrent_tasks: int = 3
     poll_interval: float = 5.0
-    """Seconds: the bound for finding mail where watching does not work, and the time between heartbeats."""
+    """Seconds between polls where the directory cannot be watched, and between heartbeats."""
     mailboxes_root: str = "~/.nanobot/mailboxes"
 
     server_url: str = ""
-    """A network office in place of the directory; the agent is the one whose key this is."""
+    """A network office to use in place of the directory, as the agent that the key belongs to."""
     api_key: str = field(default="", repr=False)
-    """The key for ``server_url``; where it is empty MAILBOX_API_KEY, or the one that ``amb register`` keeps for ``agent_id``."""
+    """The key for ``server_url``. If it is empty: MAILBOX_API_KEY, or the key that ``amb register`` stored for ``agent_id``."""
 
     accept_tasks: bool = True
-    """Whether a task is accepted before the model sees it. Else the model decides, and its answer or ``mailbox_task`` says."""
+    """Whether a task is accepted before the model sees it. If not, the model decides by its answer or with ``mailbox_task``."""
     progress_turns: bool = False
     """Whether the updates "accepted" and "working" get a turn of the model too."""
 
@@ -46,11 +46,11 @@ class MailboxConfig:
     transcripts_root: str = "~/.nanobot/transcripts"
     transcript_lines: int = 20
     feishu_url: str = ""
-    """Where Feishu's history is read from, if not from where the channel ``feishu`` says."""
+    """The address of Feishu's API, if it is not that of the channel ``feishu``."""
 
     @classmethod
     def parse(cls, section: Any) -> MailboxConfig:
-        """Reads a section as nanobot hands it over: a dict, a model, or one of these. Unknown keys are others' business."""
+        """Parses a section as nanobot passes it: a dict, a model, or a MailboxConfig. Unknown keys are ignored."""
         if isinstance(section, cls):
             return section
         values = dict(section) if isinstance(section, Mapping) else _attributes(section)
@@ -63,11 +63,11 @@ class MailboxConfig:
 
     @property
     def key(self) -> str:
-        """The key for the server: from the section, from the environment, or from where ``amb register`` keeps it."""
-        return self.api_key or os.environ.get("MAILBOX_API_KEY", "") or _kept_key(self.server_url, self.agent_id)
+        """The key for the server: from the section, the environment, or the file of ``amb register``."""
+        return self.api_key or os.environ.get("MAILBOX_API_KEY", "") or _stored_key(self.server_url, self.agent_id)
 
     def card(self) -> dict[str, Any]:
-        """What others see of the agent."""
+        """The agent's card."""
         return {
             "description": self.description,
             "capabilities": self.capabilities,
@@ -83,8 +83,8 @@ class MailboxConfig:
 _DEFAULTS = MailboxConfig()
 
 
-def _kept_key(server: str, agent: str) -> str:
-    """The key that ``amb register`` or ``amb init`` keeps for this agent at this server; empty where there is none."""
+def _stored_key(server: str, agent: str) -> str:
+    """The key that ``amb register`` or ``amb init`` stored for this agent at this server; empty if there is none."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     directory = pathlib.Path(base) if os.path.isabs(base) else pathlib.Path.home() / ".config"
     try:
@@ -103,7 +103,7 @@ def _attributes(section: Any) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
-    """The value if it has the kind of the default; one text alone counts as a list of one."""
+    """Returns the value if it has the type of the default. A single text counts as a list."""
     if isinstance(default, list):
         items = [value] if isinstance(value, str) else value
         if isinstance(items, list | tuple) and all(isinstance(item, str) for item in items):
@@ -121,7 +121,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
 
 
 def from_nanobot() -> MailboxConfig | None:
-    """The section in the configuration that this process of nanobot uses; None where there is none."""
+    """The section in nanobot's configuration; None if there is none."""
     from nanobot.config.loader import load_config
 
     section = getattr(load_config().channels, "mailbox", None)

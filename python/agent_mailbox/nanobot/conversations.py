@@ -1,4 +1,7 @@
-"""One turn at a time in a conversation: what comes while a turn runs would be mixed into it, and its answer sent to another."""
+"""Runs one turn at a time in each conversation.
+
+nanobot would merge a message that arrives during a turn into that turn, and its answer would go to another sender.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,29 @@ import contextlib
 from collections.abc import AsyncIterator
 
 _LONGEST_WAIT = 600.0
-"""Seconds after which a message is handed over although the conversation is still busy: nanobot then takes it into that turn."""
+"""Seconds after which a message is passed on although the conversation is busy: nanobot then merges it into the running turn."""
 
 
 class Conversations:
-    """Which sessions have a turn now, and who waits for them."""
+    """Sessions with a running turn, and the queues for them."""
 
     def __init__(self) -> None:
         self._busy: dict[str, asyncio.Event] = {}
         self._queues: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def started(self, session: str) -> None:
-        """A turn has begun, of ours or of somebody else."""
+        """Marks the session as busy with a turn, whether or not it is one of ours."""
         self._busy.setdefault(session, asyncio.Event())
 
     def idle(self, session: str) -> None:
-        """The turn has ended."""
+        """Marks the session as idle."""
         ended = self._busy.pop(session, None)
         if ended is not None:
             ended.set()
 
     @contextlib.asynccontextmanager
     async def turn(self, session: str) -> AsyncIterator[None]:
-        """Waits until the session has no turn, in the order of asking, and keeps the others of ours waiting."""
+        """Waits in order of arrival until the session is idle, and holds back our other turns meanwhile."""
         lock, waiting = self._queues.get(session, (asyncio.Lock(), 0))
         self._queues[session] = lock, waiting + 1
         try:

@@ -1,4 +1,4 @@
-"""What this process knows about the tasks that it gave to others."""
+"""Tasks that this process gave to other agents."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ _MAX_TASKS = 1_000
 
 
 class Delegated:
-    """Tasks given from turns of this process, until the model has seen what became of them."""
+    """Tasks given from turns of this process, until the model has seen their result."""
 
     def __init__(self) -> None:
         self.sending = asyncio.Lock()
-        """Held from before a task is sent until its outcome is noted; an answer may come sooner than that."""
-        self._told: dict[str, None] = {}
-        self._awaited: dict[str, set[str]] = {}
+        """Held from before a task is sent until its result is recorded here, since an answer may arrive earlier."""
+        self._rejected: dict[str, None] = {}
+        self._subtasks: dict[str, set[str]] = {}
 
-    def note_told(self, task: str) -> None:
-        """The model was told in its own turn that the office rejected this task."""
-        self._told[task] = None
-        _bound(self._told)
+    def add_rejected(self, task: str) -> None:
+        """Records that the model saw in its own turn that the office rejected this task."""
+        self._rejected[task] = None
+        _bound(self._rejected)
 
-    def take_told(self, task: str) -> bool:
-        """Whether the model was told; asked once."""
-        return self._told.pop(task, self) is None
+    def take_rejected(self, task: str) -> bool:
+        """Returns whether this task was recorded as rejected, and removes it."""
+        return self._rejected.pop(task, self) is None
 
-    def note_awaited(self, task: str, piece: str) -> None:
-        """For a task of ours, one was given to another agent."""
-        self._awaited.setdefault(task, set()).add(piece)
-        _bound(self._awaited)
+    def add_subtask(self, task: str, subtask: str) -> None:
+        """Records that a part of a task of ours was given to another agent."""
+        self._subtasks.setdefault(task, set()).add(subtask)
+        _bound(self._subtasks)
 
-    def note_seen(self, task: str, piece: str) -> None:
-        """The model is shown the end of that one."""
-        self._awaited.get(task, set()).discard(piece)
+    def remove_subtask(self, task: str, subtask: str) -> None:
+        """Records that the model is shown the result of a subtask."""
+        self._subtasks.get(task, set()).discard(subtask)
 
-    def is_awaited(self, task: str) -> bool:
-        """Whether there are such whose end the model has not seen yet."""
-        if self._awaited.get(task):
+    def has_subtasks(self, task: str) -> bool:
+        """Whether the task has subtasks whose result the model has not seen yet."""
+        if self._subtasks.get(task):
             return True
-        self._awaited.pop(task, None)
+        self._subtasks.pop(task, None)
         return False
 
 

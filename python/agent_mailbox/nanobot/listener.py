@@ -1,6 +1,6 @@
-"""Takes mail and gives each its turn.
+"""Receives mail and runs a turn for each message.
 
-A message is claimed, so that two gateways of one name do not both answer it, and acknowledged after its turn.
+A message is claimed, so that two gateways of one agent do not both answer it, and acknowledged after its turn.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from agent_mailbox.nanobot.turn import Turn
 T = TypeVar("T")
 
 _MAX_PEERS = 1_000
-"""Peers whose last message is remembered."""
+"""Maximum number of peers whose last message is kept."""
 MAX_HELD = 32
-"""Messages that have or await their turn at once; the rest waits in the mailbox."""
+"""Maximum number of messages that have or await their turn; the rest waits in the mailbox."""
 _WAIT = 30.0
-"""Seconds that one look at the mailbox waits. Only a bound: mail ends the wait at once."""
-_BLIND = 600.0
-"""Seconds that a turn may take in a nanobot that does not tell when one ends."""
-_STOPPING = 10.0
-"""Seconds in which a gateway that cancelled a turn because it stops also stops this channel."""
+"""Maximum seconds of one wait for mail; a message ends it at once."""
+_MAX_TURN = 600.0
+"""Maximum seconds of a turn in a nanobot without events for the end of a turn."""
+_STOP_GRACE = 10.0
+"""Maximum seconds from the cancellation of a turn to the stop of this channel in a gateway that shuts down."""
 
 
 class Listener:
@@ -44,26 +44,26 @@ class Listener:
         self.planner = planner
         self.turns: dict[str, Turn] = {}
         self.conversations = Conversations()
-        self.is_told = True
-        """Whether nanobot tells when a turn ends."""
+        self.has_turn_events = True
+        """Whether nanobot has events for the end of a turn."""
         self.presence = Presence(box, interval, lambda: bool(self.turns), self._claims)
         self.last_mail: OrderedDict[str, str] = OrderedDict()
-        """By peer, the id of the mail that last had a turn in the conversation with it."""
+        """By peer: the id of the last message that had a turn in the conversation with it."""
         self._bus = bus
         self._reporter = reporter
         self._retry = retry
         self._held: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(MAX_HELD)
+        self._slots = asyncio.Semaphore(MAX_HELD)
 
     def _claims(self) -> list[str]:
         return [*self._held, *self.planner.parts.ids]
 
     async def listen(self) -> None:
-        """Takes mail until the mailbox is closed or the channel stops."""
+        """Receives mail until the mailbox is closed or the channel stops."""
         failures = 0
         while not self._retry.stopped.is_set():
-            await self._room.acquire()
+            await self._slots.acquire()
             is_handed_over = False
             mail: dict[str, Any] | None = None
             try:
@@ -74,52 +74,52 @@ class Listener:
             except ClosedError:
                 return
             except Exception as error:
-                # One bad message, or an office that is away for now, must not end the channel.
+                # One bad message, or an office that is temporarily unavailable, must not end the channel.
                 failures += 1
                 if mail is not None:
-                    await self._give_back(mail["id"])
+                    await self._release(mail["id"])
                 await self._retry.back_off("cannot take mail", error, failures)
             finally:
                 if not is_handed_over:
-                    self._room.release()
+                    self._slots.release()
 
     async def _take(self, mail: dict[str, Any]) -> bool:
-        """Returns whether a task of its own handles the mail. In the order in which they came; what takes long is done by that task."""
+        """Plans the turn of a message, in order of arrival, and starts a task that runs it. Returns whether it did."""
         if mail["id"] in self._claims():
-            # Its lease ran out, and it was handed out again to whoever is still at work on it.
+            # Its lease expired and this process, which still works on it, claimed it again.
             return False
-        if await self._judged(self.planner.is_early_part(mail), mail, lambda: False):
+        if await self._planned(self.planner.is_early_part(mail), mail, lambda: False):
             for dropped in self.planner.parts.keep(mail):
                 await self.box.ack(dropped["id"])
             return False
-        turn = await self._judged(self.planner.plan(mail), mail, lambda: self.planner.message(mail))
+        turn = await self._planned(self.planner.plan(mail), mail, lambda: self.planner.message(mail))
         self._held.add(mail["id"])
         task = asyncio.create_task(self._handle(mail, turn))
         self._tasks.add(task)
         task.add_done_callback(self._handled)
         return True
 
-    async def _judged(self, judging: Awaitable[T], mail: dict[str, Any], otherwise: Callable[[], T]) -> T:
-        """What a message needs. Where the office refuses to say, the model sees it as a message; it is never dropped for that."""
+    async def _planned(self, planning: Awaitable[T], mail: dict[str, Any], default: Callable[[], T]) -> T:
+        """Awaits a decision about a message. If the office refuses it, the message is read as a plain one, never dropped."""
         try:
-            return await judging
+            return await planning
         except ClosedError:
             raise
         except MailboxError as error:
             if error.may_succeed_later and error.code != "internal":
-                # Given back, and comes again.
+                # The caller releases the message, and it is claimed again.
                 raise
             logger.warning("mail {} is read as a message: {}", mail["id"], error)
-            return otherwise()
+            return default()
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._room.release()
+        self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a mail could not be handled: {}", error)
 
     async def _handle(self, mail: dict[str, Any], turn: Turn | None) -> None:
-        """Gives a message its turn and acknowledges it. What is not acknowledged is given back and comes again."""
+        """Runs the turn of a message and acknowledges it. A message that is not acknowledged is released."""
         is_done, ids = False, [mail["id"], *(turn.early if turn else [])]
         self._held.update(ids)
         try:
@@ -132,10 +132,10 @@ class Listener:
         finally:
             self._held.difference_update(ids)
             if not is_done:
-                await asyncio.shield(self._give_back(*ids))
+                await asyncio.shield(self._release(*ids))
 
     async def _run(self, turn: Turn) -> bool:
-        """Returns whether the turn came to an end; one that a stopping gateway cancels does not."""
+        """Runs a turn. Returns whether it ended, which one that a stopping gateway cancels does not."""
         self.turns[turn.id] = turn
         self.presence.changed.set()
         if turn.is_ours:
@@ -156,11 +156,11 @@ class Listener:
             )
             await self._retry.until_done(lambda: self._reporter.start(turn), f"task {turn.task}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(turn.ended.wait(), None if self.is_told else _BLIND)
-            if not turn.is_completed and self.is_told:
+                await asyncio.wait_for(turn.ended.wait(), None if self.has_turn_events else _MAX_TURN)
+            if not turn.is_completed and self.has_turn_events:
                 # A gateway that stops cancels its turns before it stops its channels.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._retry.stopped.wait(), _STOPPING)
+                    await asyncio.wait_for(self._retry.stopped.wait(), _STOP_GRACE)
                 if self._retry.stopped.is_set():
                     return False
                 turn.is_failed = True
@@ -170,14 +170,14 @@ class Listener:
             del self.turns[turn.id]
             self.presence.changed.set()
 
-    async def _give_back(self, *ids: str) -> None:
+    async def _release(self, *ids: str) -> None:
         try:
             await self.box.release(*ids)
         except MailboxError as error:
-            logger.debug("cannot give {} back: {}", ids, error)
+            logger.debug("cannot release {}: {}", ids, error)
 
     async def stop(self) -> None:
-        """Ends what is under way, and gives back what was not done."""
+        """Cancels running turns and releases their messages."""
         self.box.wake()
         for task in list(self._tasks):
             task.cancel()

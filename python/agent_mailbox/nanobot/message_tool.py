@@ -1,7 +1,7 @@
-"""nanobot's own tool ``message``: it can address peers too, and tells the channel nothing about the turn that it was called in.
+"""nanobot's own tool ``message``, which can address peers too but does not pass on the turn in which it was called.
 
-Everything that is sent goes through the bus's outbound queue, and is put there while the tool still runs. So that is where a
-message to a peer is sent: with the hops of the mail that the turn answers, and so that the model hears when it is refused.
+Every message goes through the bus's outbound queue, where the tool puts it. So a message to a peer is sent from there: with the ttl
+and trace of the mail that the turn answers, and so that a refusal is the tool's result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def hook(bus: Any, channel: MailboxChannel) -> Callable[[], None]:
-    """Sends what a turn addresses to a peer at once. Returns how to undo it."""
+    """Sends messages of a turn to a peer at once. Returns a function that removes the hook."""
     queue, put = bus.outbound, bus.outbound.put
 
     async def put_or_send(msg: Any) -> None:
@@ -37,7 +37,7 @@ def hook(bus: Any, channel: MailboxChannel) -> Callable[[], None]:
 
 
 def _sender(channel: MailboxChannel, msg: Any) -> Callable[[Any], Awaitable[None]] | None:
-    """What sends this message, where it is not for the queue."""
+    """The function that sends this message; None if it goes to the queue."""
     context = current_request_context()
     if msg.channel != CHANNEL or context is None or is_status(msg) or msg.content == ERROR_REPLY:
         return None
@@ -46,7 +46,7 @@ def _sender(channel: MailboxChannel, msg: Any) -> Callable[[Any], Awaitable[None
         return None
     turn = channel.turn((context.metadata or {}).get("mailbox_id"))
     if turn is not None and turn.is_ours and msg.chat_id == turn.chat_id:
-        # To the peer whose mail this is: a part of the answer.
+        # To the sender of the mail: a part of the answer.
         msg.metadata = {**metadata, "mailbox_id": turn.id}
         return None
     return functools.partial(channel.send_from, context=context, turn=turn)

@@ -1,7 +1,7 @@
-"""Where something that the model sends comes from: the mail that its turn answers, and the conversation that it was sent in.
+"""The origin of a message that the model sends: the mail that its turn handles, and the conversation in which it is sent.
 
-What is sent from a turn that a message began answers that message or passes it on, so ttl and trace go on. What is sent from a chat
-carries that chat, so that its answer comes back there.
+A message from a turn for a mail answers that mail or passes it on, so ttl and trace continue. A message from a chat carries that chat
+as its callback, so that the answer comes back there.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from agent_mailbox.nanobot.runtime import route_metadata
 from agent_mailbox.nanobot.turn import CHANNEL, Turn
 
 _NOT_A_CHAT = ("", "cli", "system")
-"""Channels to which no answer can come back later."""
+"""Channels to which no later answer can be sent."""
 
 
 def fields(context: Any, turn: Turn | None, to: str, kind: str) -> dict[str, Any]:
-    """The fields of a draft that follow from the request in which it is made."""
+    """The fields of a draft that follow from the request in which it is created."""
     found: dict[str, Any] = {}
     if turn is not None:
         found["parent"] = turn.id
-        # What goes back to whoever wrote counts on with the hops of that message, so that two agents do not keep each other busy.
+        # An answer to the sender continues the hops of its message, so that two agents do not answer each other forever.
         if to.strip().casefold() == turn.mail["from"].casefold():
             found["automatic"] = True
     callback = _callback(context, turn, kind)
@@ -30,7 +30,7 @@ def fields(context: Any, turn: Turn | None, to: str, kind: str) -> dict[str, Any
 
 
 def _callback(context: Any, turn: Turn | None, kind: str) -> dict[str, Any] | None:
-    """The conversation of the request."""
+    """The callback to the conversation of the request."""
     if context is None or context.channel in _NOT_A_CHAT or not context.chat_id:
         return None
     callback: dict[str, Any] = {"channel": context.channel, "chat_id": context.chat_id}
@@ -38,7 +38,7 @@ def _callback(context: Any, turn: Turn | None, kind: str) -> dict[str, Any] | No
         callback["session_id"] = context.session_key
     if context.channel == CHANNEL:
         if turn is None or turn.task is None or kind != "task":
-            # A turn without a task ends with its answer, and one with a task waits for tasks alone.
+            # A turn without a task ends with its answer, and one with a task waits only for subtasks.
             return None
         callback["task"] = turn.task
     else:

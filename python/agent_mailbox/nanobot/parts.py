@@ -1,7 +1,7 @@
 """Results that are longer than one update of a task: sent in parts, and shown to the model as one.
 
-All parts but the last are updates with the state ``working``, which cost no hop and no turn; the last one ends the task. Whoever
-receives them keeps them claimed until that one comes, so that they come again if the process dies in between.
+All parts but the last are updates with the state ``working``, which cost no hop and no turn; the last one ends the task. The receiver
+keeps them claimed until the last one arrives, so that they are delivered again if its process dies before.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from agent_mailbox import text_of
 
 MAX_NOTE = 10_000
-"""Characters of a note on a task."""
+"""Maximum length of a note on a task."""
 MAX_TEXT = 100_000
-"""Characters of a message's text."""
+"""Maximum length of a message's text."""
 MAX_KEPT = 64
-"""Parts that are kept for results that have not ended; the oldest make room, and are named as missing."""
+"""Maximum number of parts kept for incomplete results; the oldest are dropped, and reported as missing."""
 
 _HEAD = re.compile(r"\[part (\d{1,4}) of (\d{1,4})\]\n")
 _HEAD_ROOM = 40
 
 
 def split(text: str, limit: int) -> list[str]:
-    """A text as parts of at most `limit` characters, each with a line that counts them; one alone has none."""
+    """Splits a text into parts of at most `limit` characters, each with a header line. A single part has none."""
     if len(text) <= limit:
         return [text]
     room = limit - _HEAD_ROOM
@@ -34,7 +34,7 @@ def split(text: str, limit: int) -> list[str]:
 
 
 def head_of(mail: dict[str, Any]) -> tuple[int, int] | None:
-    """Which part of how many an update is; None where it is whole."""
+    """Number of this part and number of parts; None if the update is not a part."""
     if mail["kind"] != "task_update" or not (mail.get("task") or {}).get("id"):
         return None
     found = _HEAD.match(text_of(mail))
@@ -45,13 +45,13 @@ def head_of(mail: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def is_early(mail: dict[str, Any]) -> bool:
-    """Whether this is a part that others follow."""
+    """Whether this is a part other than the last."""
     head = head_of(mail)
     return head is not None and head[0] < head[1] and mail["task"].get("state") == "working"
 
 
 class Parts:
-    """The early parts of results, by task, as they came."""
+    """The early parts of results, by task, in order of arrival."""
 
     def __init__(self) -> None:
         self._tasks: OrderedDict[tuple[str, str], list[dict[str, Any]]] = OrderedDict()
@@ -61,11 +61,11 @@ class Parts:
 
     @property
     def ids(self) -> list[str]:
-        """The messages that are kept."""
+        """The ids of the kept messages."""
         return [mail["id"] for kept in self._tasks.values() for mail in kept]
 
     def keep(self, mail: dict[str, Any]) -> list[dict[str, Any]]:
-        """Keeps an early part. Returns the messages that had to make room."""
+        """Keeps an early part. Returns the messages that were dropped for it."""
         kept = self._tasks.setdefault(_key(mail), [])
         kept.append(mail)
         dropped = []
@@ -77,7 +77,7 @@ class Parts:
         return dropped
 
     def take(self, mail: dict[str, Any]) -> list[dict[str, Any]]:
-        """The parts that came before the update that ends a task; they are not kept any longer."""
+        """Removes and returns the earlier parts of the update that ends a task."""
         return self._tasks.pop(_key(mail), [])
 
 
@@ -86,7 +86,7 @@ def _key(mail: dict[str, Any]) -> tuple[str, str]:
 
 
 def joined(mail: dict[str, Any], early: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last part with what came before it, as one message. A beginning that was made anew counts alone."""
+    """Joins the last part and the earlier ones to one message. If part 1 was sent again, the parts before it are ignored."""
     head = head_of(mail)
     if head is None:
         return mail

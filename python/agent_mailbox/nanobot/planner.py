@@ -1,6 +1,6 @@
-"""What a message needs: nothing, a turn of its own, or a turn in the conversation that it answers.
+"""Decides what a message needs: nothing, a turn of its own, or a turn in the conversation that it answers.
 
-Every step may be repeated: a process that dies gives its claims back, and the next one begins the mail again.
+Every step is idempotent: the claims of a process that dies are released, and the next one starts again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_mailbox.nanobot.turn import CHANNEL, ENDED, PROGRESS, Turn
 
 
 class Planner:
-    """Decides about mail that has come, and accepts or rejects its task."""
+    """Plans the turn of a message, and accepts or rejects its task."""
 
     def __init__(self, box: AsyncMailbox, config: MailboxConfig, is_allowed: Callable[[str], bool], delegated: Delegated) -> None:
         self._box = box
@@ -28,7 +28,7 @@ class Planner:
         self.parts = parts.Parts()
 
     async def plan(self, mail: dict[str, Any]) -> Turn | None:
-        """The turn that a message needs; None where it needs none and is done with."""
+        """The turn that a message needs; None if it needs none."""
         kind, task = mail["kind"], mail.get("task") or {}
         if kind == "task_update" or mail.get("reply_to"):
             async with self._delegated.sending:
@@ -36,7 +36,7 @@ class Planner:
         if kind == "task_update":
             if task.get("state") in PROGRESS and not self._config.progress_turns:
                 return None
-            if task.get("state") == "rejected" and self._delegated.take_told(task.get("id")):
+            if task.get("state") == "rejected" and self._delegated.take_rejected(task.get("id")):
                 return None
         ours = await self._ours(mail)
         early = await self._early(mail) if ours is not None else []
@@ -46,7 +46,7 @@ class Planner:
         return turn
 
     async def is_early_part(self, mail: dict[str, Any]) -> bool:
-        """Whether this is the beginning of a result for a task that this agent gave: it is kept until its end comes."""
+        """Whether this is an early part of the result of a task that this agent gave. It is kept until the last part arrives."""
         return parts.is_early(mail) and await self._ours(mail) is not None
 
     async def _turn_of(self, mail: dict[str, Any], ours: dict[str, Any] | None) -> Turn | None:
@@ -55,7 +55,7 @@ class Planner:
         if callback.get("channel") and callback.get("chat_id"):
             return self._returned(mail, callback)
         if ours is None and not self._is_allowed(mail["from"]):
-            # A directory has refused it before; on a server whoever is connected can write.
+            # A directory has refused it before; on a server every connected agent can write.
             logger.warning("mail {} is from {!r}, who is not in allowFrom", mail["id"], mail["from"])
             if kind == "task" and task.get("id"):
                 await self._reject(task["id"], mail["from"])
@@ -64,17 +64,16 @@ class Planner:
             try:
                 return await self._task(mail, task)
             except NotFoundError:
-                # A task that this office does not keep is read like a message.
+                # A task that this office does not know is read as a message.
                 pass
         return self.message(mail)
 
     def message(self, mail: dict[str, Any]) -> Turn:
-        """The turn of a message that is read and perhaps answered, and moves no task."""
+        """The turn of a message without a task."""
         return _turn(mail, prompts.for_message(mail["from"]) if provokes_answer(mail) else prompts.for_silence())
 
     async def _ours(self, mail: dict[str, Any]) -> dict[str, Any] | None:
-        """The task or message of this agent's own that a message answers. Where its conversation is, is read from that, never from what
-        came."""
+        """The agent's own task or message that a message answers. The callback is read from it, never from the received message."""
         task, reply_to = mail.get("task") or {}, mail.get("reply_to")
         try:
             if mail["kind"] == "task_update" and task.get("id"):
@@ -90,21 +89,21 @@ class Planner:
         return ours if is_answer else None
 
     def _returned(self, mail: dict[str, Any], callback: dict[str, Any]) -> Turn:
-        """The turn of an answer, in the conversation that asked."""
+        """The turn of an answer, in the conversation of the question."""
         channel, chat_id = str(callback["channel"]), str(callback["chat_id"])
         where = {"channel": channel, "chat_id": chat_id, "session_key": callback.get("session_id") or f"{channel}:{chat_id}"}
         if channel != CHANNEL:
-            # The id of the mail is none of that channel's.
+            # The id of the mail is not an id of that channel.
             metadata = {"message_id": None, **(callback.get("route") or {})}
             return _turn(mail, prompts.for_update(mail["from"]), metadata=metadata, **where)
         parent = callback.get("task")
         if mail["kind"] == "task_update" and parent:
-            self._delegated.note_seen(parent, mail["task"]["id"])
+            self._delegated.remove_subtask(parent, mail["task"]["id"])
         note = prompts.for_piece(mail["from"], chat_id, parent) if parent else prompts.for_silence()
         return _turn(mail, note, task=parent, **where)
 
     async def _early(self, mail: dict[str, Any]) -> list[dict[str, Any]]:
-        """The parts that came before this one: those kept here, and those that another gateway of this name holds."""
+        """The earlier parts: those kept here, and those that another gateway of this agent has claimed."""
         head = parts.head_of(mail)
         if head is None or mail["task"].get("state") not in ENDED:
             return []
@@ -123,7 +122,7 @@ class Planner:
                 await self._box.set_task_state(task["id"], "accepted")
             except ConflictError as error:
                 if error.code == "conflict":
-                    # The office has rejected it, and its owner was told why.
+                    # The office has rejected it and sent its owner the reason.
                     return None
                 is_repeated = True
         if is_repeated or not self._config.accept_tasks:
@@ -139,7 +138,7 @@ class Planner:
             reason = f"unauthorized: {quoted(self._box.name)} does not take tasks from {quoted(sender)}"
             await self._box.set_task_state(task, "rejected", reason)
         except ConflictError:
-            # The office has ended it; its owner was told.
+            # The office has ended it and notified its owner.
             pass
 
 
@@ -148,7 +147,7 @@ def _same_task(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _turn(mail: dict[str, Any], note: str, **more: Any) -> Turn:
-    """A turn in the conversation with the sender, unless `more` says where."""
+    """A turn in the conversation with the sender, unless `more` names another."""
     sender = mail["from"]
     where = {"channel": CHANNEL, "chat_id": sender, "session_key": f"{CHANNEL}:{sender}"}
     metadata = {

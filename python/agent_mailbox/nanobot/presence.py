@@ -1,4 +1,4 @@
-"""That the agent lives, what it does, and that it still works on the mail that it holds."""
+"""Heartbeats, the agent's status, and renewal of its claims."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from loguru import logger
 from agent_mailbox import AsyncMailbox, ClosedError, MailboxError
 
 LEASE = 120.0
-"""Seconds for which a server keeps a message from others. Renewed while it is worked on; the mail of a gateway that died comes back after them."""
+"""Seconds of a claim on a server. Renewed while the message is handled; the mail of a gateway that died is released after them."""
 _RENEWALS = 4
-"""Renewals within one lease: some may fail."""
+"""Renewals within one lease, so that some may fail."""
 _SETTLED = 0.1
-"""Seconds from the beginning or end of a turn until it is shown."""
+"""Seconds by which a change of status is debounced."""
 
 
 class Presence:
-    """Says ``busy`` while a message has its turn and ``idle`` while the channel listens, with heartbeats in between."""
+    """Reports ``busy`` during turns, else ``idle``, with heartbeats in between."""
 
     def __init__(self, box: AsyncMailbox, interval: float, is_busy: Callable[[], bool], held: Callable[[], list[str]]) -> None:
         self._box = box
@@ -49,7 +49,7 @@ class Presence:
                 logger.warning("heartbeat failed: {}", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), min(self._interval, LEASE / _RENEWALS))
-                # A turn that is over by then is not worth two writes beside those of the turn itself.
+                # A shorter turn is not worth two more writes.
                 await asyncio.sleep(_SETTLED)
 
     async def _renew(self) -> None:

@@ -1,11 +1,11 @@
-"""What the model is told beside a message. The mail itself stands in the frame that the core renders."""
+"""The instructions to the model about a message, which itself is in the frame that the core renders."""
 
 from __future__ import annotations
 
 from agent_mailbox import quoted
 
 NO_ANSWER = "[mailbox: no answer]"
-"""An answer that is this line alone is not sent. The bridges use the same line."""
+"""An answer that consists of this line is not sent. The bridges use the same line."""
 
 
 def for_message(sender: str) -> str:
@@ -51,11 +51,11 @@ def for_piece(sender: str, owner: str, task: str) -> str:
 
 
 def failed(me: str) -> str:
-    """What a peer is told of a turn that failed: the cause may be nobody else's business."""
+    """The answer to a peer for a turn that failed; the cause may be private."""
     return f"{quoted(me)} could not work on this: its agent failed. The reason is in its own log."
 
 
 def subject_of(text: str) -> str:
-    """A subject for a thread that was given none: the beginning of its first line."""
+    """A subject for a message without one: the beginning of its first line."""
     line = text.strip().partition("\n")[0].strip()
     return line if len(line) <= 60 else f"{line[:59].rstrip()}…"

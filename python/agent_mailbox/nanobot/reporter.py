@@ -1,4 +1,4 @@
-"""What becomes of a turn's answer: the end of a task, a reply, or nothing."""
+"""Sends the answer of a turn: as the end of a task, as a reply, or not at all."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from agent_mailbox.nanobot.turn import Turn
 
 
 class Reporter:
-    """Carries what a turn said to the office."""
+    """Sends the answers of turns to the office."""
 
     def __init__(self, box: AsyncMailbox, delegated: Delegated) -> None:
         self._box = box
         self._delegated = delegated
 
     async def start(self, turn: Turn) -> None:
-        """Shows that the task is being worked on."""
+        """Marks the task as working."""
         if turn.task is not None and turn.is_fresh:
             await self._move(turn.task, "working", None)
 
     async def finish(self, turn: Turn) -> None:
-        """Carries the answer to the office."""
+        """Sends the answer to the office."""
         if not turn.is_ours:
             return
         if turn.task is not None:
@@ -41,7 +41,7 @@ class Reporter:
             return await self._move(task, "failed", prompts.failed(self._box.name))
         if await self._is_waiting(task):
             return await self._move(task, "working", text[: parts.MAX_NOTE] if text else None)
-        # An update has no parts of its own: files are named as the core shows them.
+        # An update carries only text: files are listed as the core renders them.
         named = [f"[file] {path}" for path in turn.files]
         result = "\n".join([text, *named] if text else named)
         if not result:
@@ -52,8 +52,8 @@ class Reporter:
         await self._move(task, "completed", last)
 
     async def _is_waiting(self, task: str) -> bool:
-        """Whether others still work on pieces of this task."""
-        if self._delegated.is_awaited(task):
+        """Whether other agents still work on subtasks of this task."""
+        if self._delegated.has_subtasks(task):
             return True
         given = await self._box.tasks(owned=True, open=True)
         return any((one.get("callback") or {}).get("task") == task for one in given)
@@ -62,7 +62,7 @@ class Reporter:
         try:
             await self._box.set_task_state(task, state, note)
         except ConflictError:
-            # It stands there already, before a restart, or the office has ended it; its owner was told.
+            # It was moved before a restart, or the office has ended it and notified its owner.
             pass
 
     async def _reply(self, turn: Turn, text: str, files: list[str]) -> None:
@@ -81,8 +81,8 @@ class Reporter:
             try:
                 await self._box.send(draft)
             except LoopRefusedError:
-                # Two agents that answer each other have reached their ttl: that is what it is for.
+                # Two agents that answer each other have reached the ttl.
                 return
             except ConflictError:
-                # Answered before a restart, in other words.
+                # A different answer was sent before a restart.
                 return

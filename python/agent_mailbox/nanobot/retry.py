@@ -1,4 +1,4 @@
-"""Waiting for an office that cannot be used now."""
+"""Retries while the office is temporarily unavailable."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ T = TypeVar("T")
 
 _FIRST = 0.5
 _LONGEST = 30.0
-"""Seconds between two tries where the office does not say."""
+"""Seconds between attempts, unless the office names a delay."""
 
 
 class Retry:
-    """Repeats verbs of the office until they are carried out, refused for good, or the channel stops."""
+    """Repeats calls to the office until they succeed, fail permanently, or the channel stops."""
 
     def __init__(self) -> None:
         self.stopped = asyncio.Event()
 
     async def back_off(self, what: str, error: Exception, failures: int) -> None:
-        """Waits before the next try; not longer than until the channel stops."""
+        """Waits before the next attempt, or until the channel stops."""
         wait = getattr(error, "retry_after", None) or min(_LONGEST, _FIRST * 2 ** min(failures, 10))
         logger.warning("{}: {}; retry in {} s", what, error, wait)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stopped.wait(), wait)
 
     async def until_done(self, verb: Callable[[], Awaitable[T]], what: str) -> T | None:
-        """Does a verb, again while the office cannot be used. What it refuses for good is logged, and None returned."""
+        """Repeats a call on temporary errors. A permanent error is logged, and None returned."""
         failures = 0
         while True:
             try:
@@ -49,7 +49,7 @@ class Retry:
                     raise
 
     async def until_open(self, opened: Callable[[], Awaitable[Any]], what: str) -> Any:
-        """The same for what must succeed: a refusal is raised. None where the channel is stopped before."""
+        """Repeats a call on temporary errors. A permanent error is raised; None if the channel stops before."""
         failures = 0
         while not self.stopped.is_set():
             try:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from agent_mailbox.nanobot.channel import MailboxChannel
 
 ERROR_REPLY = "Sorry, I encountered an error."
-"""What nanobot says where a turn failed; before 0.3 without the metadata of what it answers."""
+"""nanobot's answer for a turn that failed; before 0.3 it lacks the metadata of the message."""
 
 # Before 0.3 a status is marked in the metadata instead of in `event`.
 _STATUS_KEYS = (
@@ -32,11 +32,11 @@ _STATUS_KEYS = (
 
 
 class Gateway:
-    """What the plugins of one process have in common: they meet at the bus that nanobot gives to each of them."""
+    """State that the plugins of one process share, by the bus that nanobot passes to each of them."""
 
     def __init__(self) -> None:
         self.events: Any = None
-        """Where turns are told of, before 0.3; later the bus itself does that."""
+        """The source of turn events before 0.3; later it is the bus."""
         self.channel: MailboxChannel | None = None
 
 
@@ -44,12 +44,12 @@ _GATEWAYS: weakref.WeakKeyDictionary[Any, Gateway] = weakref.WeakKeyDictionary()
 
 
 def gateway_of(bus: Any) -> Gateway:
-    """What belongs to this bus."""
+    """The shared state of this bus."""
     return _GATEWAYS.setdefault(bus, Gateway())
 
 
 def subscribe(bus: Any, handler: Callable[[Any], Awaitable[None]]) -> list[Callable[[], None]]:
-    """Has `handler` told of the turns that begin and end. Returns how to end that; nothing where turns cannot be followed."""
+    """Subscribes `handler` to the start and end of turns. Returns functions that unsubscribe; none if there are no such events."""
     source = bus if hasattr(bus, "subscribe") else gateway_of(bus).events
     if source is None:
         return []
@@ -59,7 +59,7 @@ def subscribe(bus: Any, handler: Callable[[Any], Awaitable[None]]) -> list[Calla
 
 
 def is_status(message: Any) -> bool:
-    """Whether an outbound message only tells how a turn goes."""
+    """Whether an outbound message only reports the progress of a turn."""
     if getattr(message, "event", None) is not None:
         return True
     metadata = message.metadata or {}
@@ -67,7 +67,7 @@ def is_status(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether an outbound message has the text of an answer: one that is sent, or one that was streamed before."""
+    """Whether an outbound message has the text of an answer, sent or streamed."""
     event = getattr(message, "event", None)
     if event is not None:
         return type(event).__name__ == "StreamedResponseEvent"
@@ -75,7 +75,7 @@ def is_answer(message: Any) -> bool:
 
 
 def is_empty_answer(text: str) -> bool:
-    """Whether this stands for a turn in which the model said nothing."""
+    """Whether this is the text for a turn without an answer."""
     try:
         from nanobot.utils.runtime import EMPTY_FINAL_RESPONSE_MESSAGE
     except ImportError:
@@ -84,7 +84,7 @@ def is_empty_answer(text: str) -> bool:
 
 
 def route_metadata(channel: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What of a request's metadata says where in its chat the answer belongs: a thread, the kind of chat. Nothing about people."""
+    """The metadata of a request that locates the answer in its chat: thread and kind of chat, nothing about people."""
     try:
         from nanobot.channels.notification_routes import notification_metadata
     except ImportError:

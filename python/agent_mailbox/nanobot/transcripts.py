@@ -1,6 +1,6 @@
-"""Group chats whose bots hear each other: what is heard and said is recorded, and each turn is shown what the others said.
+"""Transcripts of group chats: each turn is shown what people and other bots wrote.
 
-A chat service tells a bot what people say and not what other bots say. Every bot writes both into one file for each chat, by
+A chat service delivers messages of people to a bot, but not those of other bots. Every bot records both in one file for each chat, by
 channel and chat (never by topic or session), and reads there what the others wrote.
 """
 
@@ -20,19 +20,19 @@ _MAX_SESSIONS = 1_000
 _GROUP_TYPES = ("group", "supergroup")
 _MAX_LINE = 4_000
 _MAX_SHOWN = 20_000
-"""Characters of one line, and of all lines, that a turn is shown."""
+"""Maximum characters of one line, and of all lines, in a turn."""
 _FEISHU_WAIT = 5.0
-"""Seconds that a turn waits for Feishu's history."""
+"""Timeout for Feishu's history in seconds."""
 _HEADING = "What was said in this chat, by people and by other agents, and not shown to you before:"
 
 
 def is_group(metadata: dict[str, Any]) -> bool:
-    """Whether a message's metadata says that it was written in a group, in the words of any channel."""
+    """Whether the metadata of a message, of any channel, marks a group chat."""
     return metadata.get("chat_type") in _GROUP_TYPES or metadata.get("is_group") is True
 
 
 class GroupTranscripts:
-    """The records of the group chats of one gateway."""
+    """The transcripts of one gateway."""
 
     def __init__(self, config: MailboxConfig, bus: Any) -> None:
         self.me = config.agent_id
@@ -45,13 +45,11 @@ class GroupTranscripts:
 
     @classmethod
     def of(cls, config: MailboxConfig, bus: Any) -> GroupTranscripts | None:
-        """The records, where they are wanted."""
+        """The transcripts, if they are enabled."""
         return cls(config, bus) if config.transcripts else None
 
-    # What is heard.
-
-    async def heard(self, channel: str, chat_id: str, sender: str, content: str, metadata: dict[str, Any]) -> None:
-        """Records what somebody said in a group. Bots that hear the same message write it once, by its id."""
+    async def record_received(self, channel: str, chat_id: str, sender: str, content: str, metadata: dict[str, Any]) -> None:
+        """Records a message of a group. Bots that receive the same message record it once, by its id."""
         if not is_group(metadata) or not content.strip():
             return
         key = f"{channel}:{chat_id}"
@@ -59,17 +57,17 @@ class GroupTranscripts:
         await self._append(key, "user", content, sender, metadata.get("message_id"))
 
     async def context(self, request: Any) -> str | None:
-        """What was said in the chat of this request and not shown in its session before, fenced. Records the request itself."""
+        """The messages of the request's chat that were not shown in its session before, fenced. Records the request itself."""
         metadata = request.metadata or {}
         if not is_group(metadata):
             return None
         key, session = f"{request.channel}:{request.chat_id}", request.session_key or ""
-        # An answer of a peer comes into the conversation too, and nobody said it there.
+        # An answer of a peer has a turn in the conversation, but is not a message of the chat.
         is_mail = bool(metadata.get("mailbox_id"))
         before = await self.recent(key)
         if not is_mail:
-            await self.heard(request.channel, request.chat_id, request.sender_id or "", getattr(request, "original_user_text", None) or "", metadata)
-        # As it is recorded: some channels have numbers for ids.
+            await self.record_received(request.channel, request.chat_id, request.sender_id or "", getattr(request, "original_user_text", None) or "", metadata)
+        # As text, as it is recorded: some channels have numeric ids.
         current = str(metadata["message_id"]) if not is_mail and metadata.get("message_id") else None
         seen = self._shown.get(session, set())
         lines = [line for line in before if _mark(line) not in seen and (current is None or line.get("message_id") != current)]
@@ -81,7 +79,7 @@ class GroupTranscripts:
         return f"{_HEADING}\n{shown}" if shown else None
 
     async def recent(self, key: str) -> list[dict[str, Any]]:
-        """The last lines of a chat; where nothing is recorded yet, Feishu's own history if its credentials are configured."""
+        """The last lines of a chat; if nothing is recorded yet, Feishu's own history, if its credentials are configured."""
         try:
             feishu = self._feishu() if key.startswith("feishu:") else None
             if feishu is None:
@@ -89,7 +87,7 @@ class GroupTranscripts:
             recent = asyncio.to_thread(lambda: self._store.recent_or_feishu(key, self.lines, **feishu))
             return await asyncio.wait_for(recent, _FEISHU_WAIT)
         except TimeoutError:
-            logger.warning("Feishu's history of {} did not come within {} s", key, _FEISHU_WAIT)
+            logger.warning("Feishu's history of {}: timeout after {} s", key, _FEISHU_WAIT)
             return []
         except MailboxError as error:
             logger.warning("the transcript of {} cannot be read: {}", key, error)
@@ -106,10 +104,8 @@ class GroupTranscripts:
         url = self._feishu_url or ("https://open.larksuite.com" if get("domain") == "lark" else "https://open.feishu.cn")
         return {"app_id": app_id, "app_secret": app_secret, "base_url": url}
 
-    # What is said.
-
-    async def said(self, channel: str, chat_id: str, content: str, metadata: dict[str, Any]) -> None:
-        """Records what this bot said in a group."""
+    async def record_sent(self, channel: str, chat_id: str, content: str, metadata: dict[str, Any]) -> None:
+        """Records a message that this bot sent in a group."""
         key = f"{channel}:{chat_id}"
         if content.strip() and (is_group(metadata) or key in self._groups):
             await self._append(key, "assistant", content, self.me, None)
@@ -123,8 +119,8 @@ class GroupTranscripts:
 
 
 def relevance_input(lines: Sequence[dict[str, Any]], me: str) -> list[dict[str, str]]:
-    """Lines as a check of relevance reads them: role, content, and the sender as the core names it, "you (this agent)" for the
-    agent's own lines and for no others."""
+    """The input of a relevance check: role, content, and the sender as the core renders it, "you (this agent)" only for the agent's own
+    lines."""
     speakers = transcript_speakers(lines, me)
     return [
         {"role": line.get("role") or "user", "content": line.get("content") or "", "sender": speaker}
@@ -133,7 +129,7 @@ def relevance_input(lines: Sequence[dict[str, Any]], me: str) -> list[dict[str, 
 
 
 def _bounded(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The newest lines that a turn has room for; a long one is cut, and says so."""
+    """The newest lines that fit into a turn; a long one is cut and marked."""
     kept: list[dict[str, Any]] = []
     room = _MAX_SHOWN
     for line in reversed(lines):

@@ -1,4 +1,4 @@
-"""One mail on its way through the model."""
+"""The turn of one message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDED = ("completed", "failed", "rejected")
 
 @dataclass
 class Turn:
-    """A message, where its turn runs, and what came of it."""
+    """A message, the conversation of its turn, and the result."""
 
     mail: dict[str, Any]
     content: str
@@ -25,11 +25,11 @@ class Turn:
     session_key: str
     metadata: dict[str, Any]
     early: list[str] = field(default_factory=list)
-    """Ids of the messages with the beginning of what this one ends; acknowledged together with it."""
+    """Ids of the messages with the earlier parts of this one; acknowledged together with it."""
     task: str | None = None
     """The task that the turn's answer completes."""
     is_fresh: bool = False
-    """Whether that task has yet to be shown as being worked on."""
+    """Whether that task still has to be marked as working."""
     answers: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     """Paths that were sent along with the answers."""
@@ -38,7 +38,7 @@ class Turn:
     """Whether the model itself ended the task."""
     has_started: bool = False
     is_completed: bool = False
-    """Whether it came to its end; else it was cancelled."""
+    """Whether it ended by itself; otherwise it was cancelled."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -51,6 +51,6 @@ class Turn:
         return self.channel == CHANNEL
 
     def answer(self) -> str | None:
-        """What the model said; None where it wants nothing sent."""
+        """The model's answer; None if nothing is to be sent."""
         text = "\n\n".join(part for part in self.answers if not is_empty_answer(part)).strip()
         return None if not text or text == prompts.NO_ANSWER else text

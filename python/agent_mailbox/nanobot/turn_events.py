@@ -1,7 +1,7 @@
-"""Follows nanobot's turns: of all conversations whether they are busy, of our mail when it ends.
+"""Follows nanobot's turns: whether conversations are busy, and when the turn of a message ends.
 
-The end of a turn is nanobot's event "idle", which comes whether or not there was an answer; an empty message of ours is then sent
-through the outbound queue behind the answers, and when it arrives at the channel all of them have.
+The end of a turn is nanobot's event "idle", which is sent with or without an answer. An empty message is then put into the outbound
+queue behind the answers: when it arrives at the channel, all of them have.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from agent_mailbox.nanobot.turn import CHANNEL, Turn
 
 END = "_mailbox_end"
 """Marks the empty message that follows a turn's answers."""
-_SWALLOWED = 2.0
-"""Seconds in which an answer that a running turn did not take begins a turn of its own."""
+_MERGE_GRACE = 2.0
+"""Seconds in which a message that was not merged into a running turn starts a turn of its own."""
 
 
 class TurnEvents:
-    """What nanobot's events mean for the mail of one gateway."""
+    """Handles nanobot's events for the mail of one gateway."""
 
     def __init__(self, bus: Any, listener: Listener) -> None:
         self._bus = bus
@@ -44,8 +44,8 @@ class TurnEvents:
                 await self._end(turn)
             for other in self._listener.turns.values():
                 if other.session_key == context.session_key and other is not turn and not other.has_started:
-                    # A turn that ran already took it in, unless it begins one of its own now.
-                    asyncio.get_running_loop().call_later(_SWALLOWED, _end_swallowed, other)
+                    # It was merged into the turn that ended, unless it starts one of its own now.
+                    asyncio.get_running_loop().call_later(_MERGE_GRACE, _end_merged, other)
 
     async def _end(self, turn: Turn) -> None:
         if not turn.is_ours:
@@ -55,7 +55,7 @@ class TurnEvents:
         await self._bus.publish_outbound(end)
 
 
-def _end_swallowed(turn: Turn) -> None:
+def _end_merged(turn: Turn) -> None:
     if not turn.has_started:
         turn.is_completed = True
         turn.ended.set()

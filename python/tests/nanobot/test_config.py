@@ -36,7 +36,7 @@ def test_a_key_of_the_wrong_kind_is_named():
     assert "secret" not in repr(MailboxConfig.parse({"apiKey": "secret"}))
 
 
-def test_the_key_that_amb_keeps_is_found(tmp_path, monkeypatch):
+def test_the_key_that_amb_stored_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("MAILBOX_API_KEY", raising=False)
     section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:8000"}

@@ -25,17 +25,17 @@ def request(text, id, *, chat_type="group", channel="feishu", session="feishu:oc
     )
 
 
-def test_it_is_off_unless_configured():
+def test_transcripts_are_off_by_default():
     assert GroupTranscripts.of(MailboxConfig(agent_id="bot"), None) is None
 
 
-def test_what_two_bots_hear_is_recorded_once_by_chat_and_not_by_topic(record, tmp_path, run):
+def test_a_message_received_by_two_bots_is_recorded_once_by_chat(record, tmp_path, run):
     async def body():
         one, other = GroupTranscripts(record, None), GroupTranscripts(record, None)
         for bot in (one, other):
             assert await bot.context(request("continue", "om_1")) is None
             assert await bot.context(request("a secret", "om_2", chat_type="p2p")) is None
-        await one.said("feishu", "oc_1", "tests pass", {"chat_type": "group"})
+        await one.record_sent("feishu", "oc_1", "tests pass", {"chat_type": "group"})
         lines = Transcripts(tmp_path).recent("feishu:oc_1")
         assert [(line["role"], line["sender"], line["content"]) for line in lines] == [
             ("user", "ou_1", "continue"),
@@ -45,7 +45,7 @@ def test_what_two_bots_hear_is_recorded_once_by_chat_and_not_by_topic(record, tm
     run(body)
 
 
-def test_a_turn_is_shown_what_is_new_to_its_session_and_once(record, tmp_path, run):
+def test_a_turn_shows_new_lines_once(record, tmp_path, run):
     async def body():
         bot, store = GroupTranscripts(record, None), Transcripts(tmp_path)
         store.append("feishu:oc_1", {"role": "assistant", "content": "b says Friday", "sender": "b"})
@@ -61,7 +61,7 @@ def test_a_turn_is_shown_what_is_new_to_its_session_and_once(record, tmp_path, r
     run(body)
 
 
-def test_what_is_shown_has_a_bound(record, tmp_path, run):
+def test_the_transcript_in_a_turn_is_bounded(record, tmp_path, run):
     async def body():
         store = Transcripts(tmp_path)
         for at in range(15):
@@ -72,7 +72,7 @@ def test_what_is_shown_has_a_bound(record, tmp_path, run):
     run(body)
 
 
-def test_mail_that_comes_into_a_group_is_not_recorded_as_said_there(record, tmp_path, run):
+def test_mail_in_a_group_conversation_is_not_recorded(record, tmp_path, run):
     async def body():
         await GroupTranscripts(record, None).context(request("[Mailbox] New message", None, mailbox_id="m1"))
         assert Transcripts(tmp_path).recent("feishu:oc_1") == []
@@ -119,7 +119,7 @@ class Feishu(BaseHTTPRequestHandler):
         pass
 
 
-def test_feishus_history_is_asked_where_nothing_is_recorded(record, tmp_path, run, monkeypatch):
+def test_feishus_history_is_the_fallback_for_an_empty_transcript(record, tmp_path, run, monkeypatch):
     from nanobot.config import loader
 
     server = HTTPServer(("127.0.0.1", 0), Feishu)
@@ -137,7 +137,7 @@ def test_feishus_history_is_asked_where_nothing_is_recorded(record, tmp_path, ru
     server.shutdown()
 
 
-def test_a_channel_with_numbers_for_ids_is_shown_nothing_twice(record, run):
+def test_numeric_message_ids_are_shown_once(record, run):
     async def body():
         bot = GroupTranscripts(record, None)
         for id, text in ((1, "hello"), (2, "again"), (3, "and again")):

@@ -13,7 +13,7 @@ def peer(root, name):
     return mailbox
 
 
-def test_what_it_passes_on_has_the_hops_of_the_mail(gateway, ann, root, run):
+def test_a_relayed_message_continues_the_hops_of_the_mail(gateway, ann, root, run):
     ben = peer(root, "ben")
 
     async def body():
@@ -31,7 +31,7 @@ def test_what_it_passes_on_has_the_hops_of_the_mail(gateway, ann, root, run):
     ben.close()
 
 
-def test_the_model_hears_that_a_round_is_refused(gateway, ann, root, run):
+def test_the_model_sees_that_a_loop_is_refused(gateway, ann, root, run):
     said, cai = [], peer(root, "cai")
 
     async def body():
@@ -51,7 +51,7 @@ def test_the_model_hears_that_a_round_is_refused(gateway, ann, root, run):
     cai.close()
 
 
-def test_what_it_says_to_whoever_wrote_is_part_of_the_answer(gateway, ann, run):
+def test_a_message_to_the_sender_is_part_of_the_answer(gateway, ann, run):
     async def body():
         async def says(_msg):
             await bot.message_tool.execute("one moment", channel="mailbox", chat_id="ann")
@@ -66,7 +66,7 @@ def test_what_it_says_to_whoever_wrote_is_part_of_the_answer(gateway, ann, run):
     run(body)
 
 
-def test_an_answer_to_what_it_sent_from_a_chat_comes_back_there(gateway, ann, run):
+def test_an_answer_to_a_message_from_a_chat_returns_to_it(gateway, ann, run):
     async def body():
         async def says(msg):
             if msg.channel == "websocket" and "ask ann" in msg.content:
@@ -84,7 +84,7 @@ def test_an_answer_to_what_it_sent_from_a_chat_comes_back_there(gateway, ann, ru
     run(body)
 
 
-def test_what_a_conversation_says_after_its_turn_counts_on_with_its_hops(gateway, ann, run):
+def test_a_message_after_its_turn_continues_the_hops(gateway, ann, run):
     """A subagent's result, or a reminder: nanobot sends it by itself, long after the mail had its turn."""
 
     async def body():
@@ -99,7 +99,7 @@ def test_what_a_conversation_says_after_its_turn_counts_on_with_its_hops(gateway
     run(body)
 
 
-def test_it_is_left_as_it_was_when_the_channel_stops(gateway, run):
+def test_the_hook_is_removed_when_the_channel_stops(gateway, run):
     async def body():
         bot = gateway()
         async with bot:

@@ -9,7 +9,7 @@ from conftest import until
 from nanobot.bus.queue import MessageBus
 
 
-def test_mail_that_the_office_cannot_judge_now_comes_again_and_is_not_lost(gateway, ann, run):
+def test_mail_is_released_and_claimed_again_after_a_temporary_error(gateway, ann, run):
     async def body():
         async with gateway() as bot:
             planner, plan, calls = bot.channel.listener.planner, bot.channel.listener.planner.plan, []
@@ -29,7 +29,7 @@ def test_mail_that_the_office_cannot_judge_now_comes_again_and_is_not_lost(gatew
     run(body)
 
 
-def test_mail_that_the_office_refuses_to_judge_is_read_as_a_message(gateway, ann, run):
+def test_mail_is_read_as_a_message_after_a_permanent_error(gateway, ann, run):
     async def body():
         async with gateway() as bot:
 
@@ -43,7 +43,7 @@ def test_mail_that_the_office_refuses_to_judge_is_read_as_a_message(gateway, ann
     run(body)
 
 
-def test_a_part_that_the_office_refuses_to_judge_holds_nothing_up(gateway, ann, run):
+def test_a_part_that_the_office_refuses_does_not_block_others(gateway, ann, run):
     async def body():
         async with gateway() as bot:
 
@@ -60,7 +60,7 @@ def test_a_part_that_the_office_refuses_to_judge_holds_nothing_up(gateway, ann, 
     run(body)
 
 
-def test_a_channel_whose_server_is_away_waits_for_it(tmp_path, run):
+def test_a_channel_waits_for_an_unavailable_server(tmp_path, run):
     async def body():
         section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:9", "apiKey": "amb_none"}
         channel = MailboxChannel(section, MessageBus())
@@ -77,7 +77,7 @@ def test_a_channel_whose_server_is_away_waits_for_it(tmp_path, run):
     run(body)
 
 
-def test_what_is_held_is_renewed_while_its_turn_lasts(gateway, ann, run, monkeypatch):
+def test_claims_are_renewed_during_a_turn(gateway, ann, run, monkeypatch):
     monkeypatch.setattr(presence, "LEASE", 0.2)
     renewed = []
 

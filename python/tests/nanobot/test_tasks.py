@@ -30,7 +30,7 @@ def test_the_answer_to_a_task_completes_it(gateway, ann, run):
     run(body)
 
 
-def test_the_files_of_a_result_are_named_in_it(gateway, ann, run):
+def test_the_files_of_a_result_are_listed_in_it(gateway, ann, run):
     async def body():
         async with gateway(lambda _msg: "file:/srv/plan.pdf"):
             task = ann.send({"to": "bot", "text": "draw", "kind": "task"})["task"]["id"]
@@ -40,7 +40,7 @@ def test_the_files_of_a_result_are_named_in_it(gateway, ann, run):
     run(body)
 
 
-def test_a_long_result_comes_whole_and_its_last_part_ends_the_task(gateway, ann, run):
+def test_a_long_result_is_sent_in_parts_and_the_last_ends_the_task(gateway, ann, run):
     result = "".join(f"{n:06}" for n in range(4_000))
 
     async def body():
@@ -57,7 +57,7 @@ def test_a_long_result_comes_whole_and_its_last_part_ends_the_task(gateway, ann,
     run(body)
 
 
-def test_a_long_result_is_one_turn_with_all_of_it(gateway, root, run):
+def test_a_long_result_is_shown_in_one_turn(gateway, root, run):
     """Also in a chain: what is passed on is made from the whole, not from the first part."""
     result = "".join(f"{n:06}" for n in range(4_000))
 
@@ -71,7 +71,7 @@ def test_a_long_result_is_one_turn_with_all_of_it(gateway, root, run):
     run(body)
 
 
-def test_a_result_for_a_task_that_came_from_no_chat_is_read_whole_too(gateway, ann, root, run):
+def test_a_result_for_a_task_from_no_chat_is_joined_too(gateway, ann, root, run):
     """Given with `amb task` or `nanobot agent -m`; its answer is wanted whoever may write otherwise."""
     first, last = parts.split("x" * 12_000, parts.MAX_NOTE)
 
@@ -86,7 +86,7 @@ def test_a_result_for_a_task_that_came_from_no_chat_is_read_whole_too(gateway, a
     run(body)
 
 
-def test_parts_that_another_gateway_of_this_name_holds_are_read_too(gateway, ann, root, run):
+def test_parts_claimed_by_another_gateway_of_this_agent_are_read_too(gateway, ann, root, run):
     first, last = parts.split("x" * 12_000, parts.MAX_NOTE)
     other = Mailbox.directory(root, "bot")
 
@@ -105,7 +105,7 @@ def test_parts_that_another_gateway_of_this_name_holds_are_read_too(gateway, ann
     other.close()
 
 
-def test_the_beginning_of_a_result_comes_again_after_a_restart(gateway, ann, root, run):
+def test_early_parts_are_delivered_again_after_a_restart(gateway, ann, root, run):
     first, last = parts.split("x" * 12_000, parts.MAX_NOTE)
 
     async def body():
@@ -122,7 +122,7 @@ def test_the_beginning_of_a_result_comes_again_after_a_restart(gateway, ann, roo
     run(body)
 
 
-def test_a_part_that_did_not_come_is_named(ann):
+def test_a_missing_part_is_named(ann):
     texts = parts.split("x" * 25_000, parts.MAX_NOTE)
     task = {"id": "t", "state": "completed"}
     last = {"kind": "task_update", "task": task, "parts": [{"type": "text", "text": texts[2]}], "from": "a", "to": "b", "id": "m"}
@@ -130,7 +130,7 @@ def test_a_part_that_did_not_come_is_named(ann):
     assert parts.joined(last, [])["parts"][0]["text"].startswith("[parts 1, 2 of 3 did not come]\n")
 
 
-def test_a_result_goes_to_the_conversation_that_asked_and_progress_costs_no_turn(gateway, ann, root, run):
+def test_a_result_goes_to_its_conversation_and_progress_costs_no_turn(gateway, ann, root, run):
     async def body():
         async with gateway() as bot:
             callback = {"channel": "websocket", "chat_id": "c1", "session_id": "websocket:c1", "route": {"chat_type": "group"}}
@@ -148,7 +148,7 @@ def test_a_result_goes_to_the_conversation_that_asked_and_progress_costs_no_turn
     run(body)
 
 
-def test_a_callback_is_honoured_only_by_the_agent_that_set_it(gateway, ann, root, run):
+def test_a_callback_is_used_only_by_the_agent_that_set_it(gateway, ann, root, run):
     async def body():
         async with gateway() as bot:
             ann.send({"to": "bot", "text": "a task", "kind": "task", "callback": FORGED})

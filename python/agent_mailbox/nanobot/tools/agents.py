@@ -1,4 +1,4 @@
-"""The tool ``mailbox_agents``: who can be written to. It also shows group chats to the turns in them, since it is there that nanobot asks."""
+"""The tool ``mailbox_agents``, which also adds transcripts to turns in group chats, since nanobot asks tools for context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_mailbox.nanobot.tools.base import MailboxTool
 
 
 class MailboxAgents(MailboxTool):
-    """Who can be written to."""
+    """Lists the agents that can be written to."""
 
     _plugin_discoverable = True
     name = "mailbox_agents"
@@ -31,7 +31,7 @@ class MailboxAgents(MailboxTool):
         return "\n".join(json.dumps({key: agent[key] for key in shown if agent.get(key)}, ensure_ascii=False) for agent in agents)
 
     def runtime_context_provider(self) -> Any:
-        """Shows each turn in a group what the others said there."""
+        """Adds the transcript of the group to each turn in it."""
         from nanobot.runtime_context import RuntimeContextBlock
 
         async def provide(request: Any) -> Any:
@@ -40,7 +40,7 @@ class MailboxAgents(MailboxTool):
             try:
                 text = await transcripts.context(request) if transcripts is not None else None
             except Exception as error:
-                # A person's turn does not fail because a record cannot be shown.
+                # A turn must not fail because of a transcript.
                 logger.warning("the transcript of {}:{} cannot be shown: {}", request.channel, request.chat_id, error)
                 return None
             return RuntimeContextBlock(source="mailbox_transcript", content=text) if text else None

@@ -50,7 +50,7 @@ class MailboxTool(Tool):
         return self._own
 
     def turn(self) -> Turn | None:
-        """The turn of the mail that this call is part of."""
+        """The turn in which this tool is called, if it is one of a mail."""
         context = current_request_context()
         channel = self.channel
         if context is None or channel is None:

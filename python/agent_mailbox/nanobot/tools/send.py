@@ -48,9 +48,9 @@ class MailboxSend(MailboxTool):
             sent = await box.send(draft)
             task = sent.get("task")
             if task and task["state"] == "rejected":
-                delegated.note_told(task["id"])
+                delegated.add_rejected(task["id"])
             elif task and callback.get("task"):
-                delegated.note_awaited(callback["task"], task["id"])
+                delegated.add_subtask(callback["task"], task["id"])
         if not task:
             return f"Sent to {quoted(to)}. An answer comes back by itself."
         if task["state"] == "rejected":

@@ -37,7 +37,7 @@ class MailboxTask(MailboxTool):
             return _line(await box.task(id))
         turn = self.turn()
         if state == "rejected" and (await box.task(id))["state"] in ("accepted", "working"):
-            # What was taken on can only fail.
+            # An accepted task can only fail.
             state = "failed"
         task = await box.set_task_state(id, state, note)
         if turn is not None and turn.task == id:
