@@ -124,7 +124,7 @@ impl Runtime for Exec {
         // However this function ends, also when the bridge is shut down, dropping `run` kills the command.
         let mut run = CommandRun::prepare(self.records.as_deref()).map_err(not_noted)?;
         let mut child = self.spawn(turn, &run)?;
-        run.began(child.id()).map_err(not_noted)?;
+        run.started(child.id()).map_err(not_noted)?;
         let Ok(ended) = timeout(turn.timeout, converse(&mut child, input)).await else {
             let detail = format!(
                 "the command did not end within {:?} and was killed; --turn-timeout gives it longer",

@@ -1,56 +1,47 @@
-//! Which processes a command consists of, so that a bridge can end what a killed one before it has left running.
+//! The processes of a running command, so that a bridge can kill what a killed bridge before it has left running.
 //!
-//! A run is written down before its command is started, and known again by three things: the process that leads its
-//! group, the moment at which that process began (a pid alone may belong to somebody else by now), and a mark in the
-//! environment of everything that it has started. Reads `/proc`; where there is none, nothing is found.
+//! A run is recorded before its command starts. Its processes are found again by the leader of their process group, and by a
+//! variable in the environment of everything that the command started. Without `/proc` none are found.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use amb_wake::{Process, kill_group};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::file::{self, Sync};
 
-/// The variable that marks everything a run has started.
+/// The variable that marks all processes of a run.
 pub(crate) const MARK: &str = "AMB_RUN_ID";
 
-/// How long killed processes are waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long to wait for killed processes to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A run as it is written down.
+/// The record of a run on disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunRecord {
     /// The value of [`MARK`].
     run: String,
-    /// The process that leads the group, once it is known.
-    leader: Option<RunProcess>,
+    /// The leader of the process group, once the command has started.
+    leader: Option<Process>,
 }
 
-/// A process that cannot be taken for a later one with the same pid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct RunProcess {
-    pid: u32,
-    /// In clock ticks since the machine was started.
-    began: u64,
-}
-
-/// A run under way. Dropping it kills the group and removes the record.
+/// A running command. Dropping it kills the process group and removes the record.
 pub(crate) struct CommandRun {
     id: String,
-    place: Option<PathBuf>,
+    record: Option<PathBuf>,
     group: Option<u32>,
 }
 
 impl CommandRun {
-    /// Writes a run down before it begins, where there is a place for that.
+    /// Records a run that is about to start, where there is a directory for records.
     pub(crate) fn prepare(records: Option<&Path>) -> std::io::Result<Self> {
         let id = amb_core::id::fresh_uuid(amb_core::Timestamp::now()).simple().to_string();
-        let place = records.map(|records| records.join(file::name(&id)));
-        let run = Self { id, place, group: None };
-        run.note(None)?;
+        let record = records.map(|records| records.join(file::name(&id)));
+        let run = Self { id, record, group: None };
+        run.save(None)?;
         Ok(run)
     }
 
@@ -59,16 +50,15 @@ impl CommandRun {
         &self.id
     }
 
-    /// The command has begun: this process leads its group.
-    pub(crate) fn began(&mut self, pid: Option<u32>) -> std::io::Result<()> {
+    /// Records the started process, which leads its group.
+    pub(crate) fn started(&mut self, pid: Option<u32>) -> std::io::Result<()> {
         self.group = pid;
-        let leader = pid.and_then(|pid| Some(RunProcess { pid, began: stat(pid)?.began }));
-        self.note(leader)
+        self.save(pid.and_then(Process::with_pid))
     }
 
-    fn note(&self, leader: Option<RunProcess>) -> std::io::Result<()> {
-        match &self.place {
-            Some(place) => file::write(place, &RunRecord { run: self.id.clone(), leader }, Sync::Later),
+    fn save(&self, leader: Option<Process>) -> std::io::Result<()> {
+        match &self.record {
+            Some(path) => file::write(path, &RunRecord { run: self.id.clone(), leader }, Sync::Later),
             None => Ok(()),
         }
     }
@@ -76,101 +66,51 @@ impl CommandRun {
 
 impl Drop for CommandRun {
     fn drop(&mut self) {
-        if let Some(leader) = self.group.and_then(pid) {
-            kill_group(leader);
+        if let Some(Err(error)) = self.group.map(kill_group) {
+            tracing::trace!(%error, "all processes of the command had ended");
         }
-        if let Some(place) = &self.place
-            && let Err(error) = file::remove(place, Sync::Later)
+        if let Some(path) = &self.record
+            && let Err(error) = file::remove(path, Sync::Later)
         {
-            tracing::warn!(%error, "the record of an ended command stays behind");
+            tracing::warn!(%error, "cannot remove the record of an ended command");
         }
     }
 }
 
-/// Ends everything that runs of a bridge that was killed have left, where runs are written down.
+/// Kills everything that the recorded runs of a killed bridge have left running, and waits for its end.
 pub(crate) async fn end_leftovers(records: Option<&Path>) -> std::io::Result<()> {
     let Some(records) = records else { return Ok(()) };
-    let left: Vec<RunRecord> = file::read_all(records)?;
-    let mut ended = Vec::new();
-    for record in &left {
-        ended.extend(end(record));
+    let runs: Vec<RunRecord> = file::read_all(records)?;
+    let killed: Vec<Process> = runs.iter().flat_map(kill_run).collect();
+    let deadline = Instant::now() + KILL_TIMEOUT;
+    while killed.iter().any(Process::is_alive) && Instant::now() < deadline {
+        sleep(POLL_INTERVAL).await;
     }
-    let deadline = Instant::now() + PATIENCE;
-    while ended.iter().any(is_alive) && Instant::now() < deadline {
-        sleep(LOOK_AGAIN).await;
-    }
-    for record in &left {
+    for record in &runs {
         file::remove(&records.join(file::name(&record.run)), Sync::Later)?;
     }
-    if !ended.is_empty() {
-        tracing::warn!(processes = ended.len(), "killed what a bridge before this one had left running");
+    if !killed.is_empty() {
+        tracing::warn!(processes = killed.len(), "killed processes that an earlier bridge had left running");
     }
     Ok(())
 }
 
-/// Kills what there is of a run.
-fn end(record: &RunRecord) -> Vec<RunProcess> {
+/// Kills the processes of a run; returns them.
+fn kill_run(record: &RunRecord) -> Vec<Process> {
     let mark = format!("{MARK}={}", record.run);
-    let leader = record.leader.filter(is_alive);
-    let mut killed = Vec::new();
-    for process in all() {
-        let Some(found) = stat(process) else { continue };
-        let in_group = leader.is_some_and(|leader| found.group == leader.pid);
-        if !(in_group || has_mark(process, &mark)) {
-            continue;
+    let leader = record.leader.filter(Process::is_alive);
+    let is_of_run =
+        |process: &Process| leader.is_some_and(|leader| process.is_in_group(&leader)) || process.has_variable(&mark);
+    let mut processes = Process::all();
+    processes.retain(is_of_run);
+    for process in &processes {
+        if let Err(error) = process.kill() {
+            tracing::debug!(%error, pid = process.pid, "it had ended");
         }
-        if let Some(pid) = pid(process)
-            && let Err(error) = kill_process(pid, Signal::KILL)
-        {
-            tracing::debug!(%error, process, "it had ended");
-        }
-        killed.push(RunProcess { pid: process, began: found.began });
     }
-    if let Some(leader) = leader.and_then(|leader| pid(leader.pid)) {
-        // What was started while the list was read.
-        kill_group(leader);
+    // Includes what was started while the list was read.
+    if let Some(Err(error)) = leader.map(|leader| kill_group(leader.pid)) {
+        tracing::trace!(%error, "all processes of the command had ended");
     }
-    killed
-}
-
-fn kill_group(leader: Pid) {
-    if let Err(error) = kill_process_group(leader, Signal::KILL) {
-        tracing::trace!(%error, "all of it had ended");
-    }
-}
-
-fn pid(number: u32) -> Option<Pid> {
-    i32::try_from(number).ok().and_then(Pid::from_raw)
-}
-
-fn all() -> Vec<u32> {
-    let entries = fs_err::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn has_mark(process: u32, mark: &str) -> bool {
-    // Only this user's processes can be read, and only they can be ours.
-    fs_err::read(format!("/proc/{process}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()))
-}
-
-fn is_alive(process: &RunProcess) -> bool {
-    stat(process.pid).is_some_and(|found| found.began == process.began && !found.is_zombie)
-}
-
-struct RunStat {
-    group: u32,
-    began: u64,
-    is_zombie: bool,
-}
-
-fn stat(process: u32) -> Option<RunStat> {
-    let line = fs_err::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold anything. After it: state, parent, group, …; the 20th is the start.
-    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(RunStat {
-        group: fields.get(2)?.parse().ok()?,
-        began: fields.get(19)?.parse().ok()?,
-        is_zombie: fields.first() == Some(&"Z"),
-    })
+    processes
 }

@@ -32,7 +32,7 @@ pub use door::{
 pub use hooks::HookMemory;
 pub use lease::Lease;
 pub use ledger::{FailedRing, RingLedger};
-pub use process::Process;
+pub use process::{Process, kill_group};
 pub use report::Reporter;
 pub use secret::is_secret;
 pub use summary::{PREFIX, Summary, is_tellable};

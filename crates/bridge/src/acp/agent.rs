@@ -104,7 +104,7 @@ impl AcpAgent {
         starting.current_dir(directory).process_group(0).kill_on_drop(true);
         starting.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = starting.spawn().map_err(|error| format!("cannot run {program}: {error}"))?;
-        run.began(child.id()).map_err(not_noted)?;
+        run.started(child.id()).map_err(not_noted)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("the agent has no pipes".into());

@@ -3,24 +3,26 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
 use super::{RingError, RingErrorKind, Rung, app_server};
 use crate::bell::ClientState;
+use crate::process::kill_group;
 use crate::secret::is_secret;
 
 /// The timeout of the command.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of the command's stderr goes into the reason.
+/// How much of the command's stderr goes into the reason, and is read for that.
 const REASON_CHARS: usize = 300;
+const REASON_BYTES: u64 = 4 * REASON_CHARS as u64;
 /// How long the stderr of an ended command is read: a daemon that it started can keep it open.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const DRAIN_TIME: Duration = Duration::from_millis(50);
 
 /// A thread of Codex.
 #[derive(Debug, Clone)]
@@ -111,46 +113,38 @@ struct RunningCommand {
 impl RunningCommand {
     /// Waits for its end; returns the beginning of its stderr.
     async fn end(&mut self) -> io::Result<(ExitStatus, Vec<u8>)> {
-        let mut stderr = self.child.stderr.take();
-        let (mut said, mut piece) = (Vec::new(), [0; 1024]);
-        let mut status = None;
-        loop {
-            let reading = async {
-                match &mut stderr {
-                    Some(stderr) => stderr.read(&mut piece).await,
-                    None => std::future::pending().await,
+        let mut said = Vec::new();
+        let status = {
+            let mut reading = pin!(read_start(self.child.stderr.take(), &mut said));
+            tokio::select! {
+                read = &mut reading => {
+                    read?;
+                    self.child.wait().await?
                 }
-            };
-            let read = match status {
-                None => tokio::select! {
-                    read = reading => read?,
-                    ended = self.child.wait() => {
-                        (status, self.ended) = (Some(ended?), true);
-                        continue;
-                    }
-                },
-                Some(status) => match timeout(LAST_WORDS, reading).await {
-                    Ok(Ok(read)) if read > 0 && said.len() < 4 * REASON_CHARS => read,
-                    _ => return Ok((status, said)),
-                },
-            };
-            if read == 0 {
-                stderr = None;
-            } else if said.len() < 4 * REASON_CHARS {
-                said.extend_from_slice(&piece[..read]);
+                status = self.child.wait() => {
+                    let _ = timeout(DRAIN_TIME, &mut reading).await;
+                    status?
+                }
             }
-        }
+        };
+        self.ended = true;
+        Ok((status, said))
     }
+}
+
+/// Reads a pipe to its end; keeps the beginning.
+async fn read_start(pipe: Option<ChildStderr>, kept: &mut Vec<u8>) -> io::Result<()> {
+    let Some(mut pipe) = pipe else { return Ok(()) };
+    (&mut pipe).take(REASON_BYTES).read_to_end(kept).await?;
+    tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await.map(drop)
 }
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         // The child leads a process group of its own.
-        let group = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        if let Some(group) = group.filter(|_| !self.ended)
-            && let Err(error) = kill_process_group(group, Signal::KILL)
-        {
-            tracing::debug!(%error, "a `codex queue` that hangs stays behind");
+        let group = self.child.id().filter(|_| !self.ended);
+        if let Some(Err(error)) = group.map(kill_group) {
+            tracing::debug!(%error, "cannot kill a `codex queue` that hangs");
         }
     }
 }
