@@ -28,10 +28,6 @@ impl Runtime for Clock {
         "clock".into()
     }
 
-    fn is_idempotent(&self) -> bool {
-        true
-    }
-
     async fn turn(&self, _turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let _ = self.0.send(Instant::now()).await;
         Ok(TurnOutcome::NoReply)

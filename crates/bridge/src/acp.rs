@@ -1,12 +1,12 @@
-//! Runs a resident agent that speaks the Agent Client Protocol (ACP): one process for all messages, one ACP session for each
-//! conversation.
+//! Runs a resident agent that speaks the Agent Client Protocol (ACP): one process for all messages, one ACP session for
+//! each conversation.
 //!
-//! The protocol has no queue: in some agents a second prompt during a turn cancels the first one. The bridge runs the turns of a
-//! conversation one after the other, so a session never has two prompts.
+//! The protocol has no queue: in some agents a second prompt during a turn cancels the first one. The bridge runs the
+//! turns of a conversation one after the other, so a session never has two prompts.
 //!
-//! A session whose process died in the middle of a turn is lost. The next turn of its conversation begins a new session, and its
-//! prompt includes the last exchanges. A session that was idle when the process ended is loaded again where the agent supports
-//! `session/load`, and is treated as lost otherwise.
+//! A session whose process died in the middle of a turn is lost. The next turn of its conversation begins a new
+//! session, and its prompt includes the last exchanges. A session that was idle when the process ended is loaded again
+//! where the agent supports `session/load`, and is treated as lost otherwise.
 
 mod agent;
 mod collected;
@@ -36,12 +36,12 @@ use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long an agent may take to start, or to begin a session.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long a cancelled turn may take to end before the agent's process is killed. Shorter than the time the bridge waits beyond
-/// a turn's limit.
+/// How long a cancelled turn may take to end before the agent's process is killed. Shorter than the time the bridge
+/// waits beyond a turn's limit.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
-/// Why a turn ended without an answer.
-const TOO_LATE: &str = "the time of the turn was over; --turn-timeout gives it longer";
-/// The most sessions that are open at once; the one that was not used for the longest time is closed.
+/// Error of a turn whose deadline passed before the agent was asked.
+const OUT_OF_TIME: &str = "the time of the turn was over; --turn-timeout gives it longer";
+/// The most open sessions; above this the least recently used one is closed.
 const MAX_SESSIONS: usize = 100;
 
 /// How an agent is started and what it may do.
@@ -118,7 +118,7 @@ impl Acp {
             return Ok(Arc::clone(agent));
         }
         if let Some(why) = running.take().and_then(|agent| agent.ended()) {
-            tracing::warn!(%why, "the agent has ended and is started again");
+            tracing::warn!(%why, "the agent has ended; restarting it");
         }
         let AcpOptions { command, environment, directory, records, permissions, .. } = &self.options;
         let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
@@ -139,7 +139,8 @@ impl Acp {
         Ok(agent)
     }
 
-    /// Sends a request that the turn depends on. All requests of a turn share its deadline.
+    /// Sends a request without which the turn cannot run, and translates its error. All requests of a turn share its
+    /// deadline.
     async fn start(
         &self,
         agent: &AcpAgent,
@@ -147,13 +148,13 @@ impl Acp {
         params: &Value,
         deadline: Instant,
     ) -> Result<Value, TurnError> {
-        let limit = self.options.start_limit.min(left(deadline));
+        let limit = self.options.start_limit.min(time_left(deadline));
         agent.call(method, params, limit).await.map_err(|error| {
             let (trouble, detail) = match error {
                 CallError::Ended(why) => (Trouble::Unreachable, format!("{method}: {why}")),
                 // The turn's deadline came first. The agent itself may be fine and at work for other turns.
                 CallError::Late if limit < self.options.start_limit => {
-                    (Trouble::Timeout, format!("{method}: {TOO_LATE}"))
+                    (Trouble::Timeout, format!("{method}: {OUT_OF_TIME}"))
                 }
                 CallError::Late => {
                     agent.end("it did not answer in time");
@@ -181,26 +182,27 @@ impl Acp {
         )
     }
 
-    fn place(&self, conversation: &str) -> Option<PathBuf> {
+    fn memory_path(&self, conversation: &str) -> Option<PathBuf> {
         self.options.memory.as_ref().map(|memory| memory.join(file::name(conversation)))
     }
 
-    fn recall(&self, conversation: &str) -> ConversationMemory {
-        let read = self.place(conversation).map(|place| file::read(&place)).transpose();
-        read.map(Option::flatten)
-            .unwrap_or_else(|error| {
+    fn load_memory(&self, conversation: &str) -> ConversationMemory {
+        let Some(path) = self.memory_path(conversation) else { return ConversationMemory::default() };
+        match file::read(&path) {
+            Ok(memory) => memory.unwrap_or_default(),
+            Err(error) => {
                 // Only the conversation's history is lost; the message is not.
-                tracing::warn!(%error, "a conversation cannot be recalled and begins anew");
-                None
-            })
-            .unwrap_or_default()
+                tracing::warn!(%error, "cannot read a conversation's history; it starts anew");
+                ConversationMemory::default()
+            }
+        }
     }
 
-    fn remember(&self, conversation: &str, what: &ConversationMemory) {
-        if let Some(place) = self.place(conversation)
-            && let Err(error) = file::write(&place, what, Sync::Later)
+    fn save_memory(&self, conversation: &str, memory: &ConversationMemory) {
+        if let Some(path) = self.memory_path(conversation)
+            && let Err(error) = file::write(&path, memory, Sync::Later)
         {
-            tracing::warn!(%error, "a conversation cannot be written down; it is lost if the agent ends");
+            tracing::warn!(%error, "cannot write a conversation's history; it is lost if the agent ends");
         }
     }
 
@@ -209,42 +211,42 @@ impl Acp {
         &self,
         agent: &AcpAgent,
         key: &str,
-        known: &ConversationMemory,
+        memory: &ConversationMemory,
         deadline: Instant,
     ) -> Result<(String, bool), TurnError> {
         let open = agent.sessions.lock().get(key).cloned();
         if let Some(session) = open {
             return Ok((session.id, false));
         }
-        let mut place = json!({ "cwd": self.options.directory, "mcpServers": [] });
-        if let (Some(old), true, true) = (&known.session, known.is_settled, self.about().can_load) {
-            let mut load = place.clone();
-            load["sessionId"] = json!(old);
-            match agent.call("session/load", &load, self.options.start_limit.min(left(deadline))).await {
+        let directory = &self.options.directory;
+        if let (Some(old), true, true) = (&memory.session, memory.is_settled, self.about().can_load) {
+            let params = json!({ "cwd": directory, "mcpServers": [], "sessionId": old });
+            match agent.call("session/load", &params, self.options.start_limit.min(time_left(deadline))).await {
                 Ok(_) => return Ok((old.clone(), false)),
-                Err(error) => tracing::info!(?error, "a session cannot be loaded; a new one goes on"),
+                Err(error) => tracing::info!(?error, "cannot load a session; starting a new one"),
             }
         }
-        let made = self.start(agent, "session/new", &place.take(), deadline).await?;
-        match made.get("sessionId").and_then(Value::as_str) {
+        let params = json!({ "cwd": directory, "mcpServers": [] });
+        let created = self.start(agent, "session/new", &params, deadline).await?;
+        match created.get("sessionId").and_then(Value::as_str) {
             Some(id) => Ok((id.to_owned(), true)),
             None => Err(TurnError::new(Trouble::NotOffered, "the agent made a session without a name")),
         }
     }
 
-    /// Notes a session as used now; above the limit, closes the least recently used one.
-    fn keep_open(&self, agent: &AcpAgent, key: &str, id: &str) {
+    /// Marks a session as used now; above the limit, closes the least recently used one.
+    fn touch_session(&self, agent: &AcpAgent, key: &str, id: &str) {
         let extra = {
             let mut sessions = agent.sessions.lock();
             sessions.insert(key.to_owned(), AcpSession { id: id.to_owned(), used: Instant::now() });
-            let resting = sessions.iter().filter(|(_, session)| !agent.is_listened_to(&session.id));
-            let oldest = resting.min_by_key(|(_, session)| session.used).map(|(key, _)| key.clone());
+            let idle = sessions.iter().filter(|(_, session)| !agent.has_running_turn(&session.id));
+            let oldest = idle.min_by_key(|(_, session)| session.used).map(|(key, _)| key.clone());
             (sessions.len() > MAX_SESSIONS).then(|| oldest.and_then(|key| sessions.remove(&key))).flatten()
         };
         if let Some(session) = extra.filter(|_| self.about().can_close) {
             // No turn waits for the response.
             if let Err(error) = agent.post("session/close", &json!({ "sessionId": session.id })) {
-                tracing::debug!(?error, "a session that is not used any more stays open");
+                tracing::debug!(?error, "cannot close an unused session");
             }
         }
     }
@@ -282,38 +284,37 @@ impl About {
     }
 }
 
-/// The time left until the deadline.
-fn left(deadline: Instant) -> Duration {
+fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// A prompt that the agent works on. Dropped before its end, it cancels the prompt and forgets the session, because something may
-/// still run there and no session may have two prompts.
-struct UnderWay<'a> {
+/// A prompt that the agent works on. Dropped before its end, it cancels the prompt and forgets the session, because the
+/// prompt may still be running there and no session may have two.
+struct RunningPrompt<'a> {
     agent: &'a AcpAgent,
     key: &'a str,
     session: &'a str,
-    is_over: bool,
+    is_finished: bool,
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> RunningPrompt<'a> {
     fn begin(agent: &'a AcpAgent, key: &'a str, session: &'a str) -> Self {
-        agent.listen(session);
-        Self { agent, key, session, is_over: false }
+        agent.collect(session);
+        Self { agent, key, session, is_finished: false }
     }
 
     /// Returns the agent's answer.
     fn end(mut self) -> String {
-        self.is_over = true;
-        self.agent.heard(self.session)
+        self.is_finished = true;
+        self.agent.take_answer(self.session)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningPrompt<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.agent.heard(self.session);
-            self.agent.forget(self.key);
+        if !self.is_finished {
+            self.agent.take_answer(self.session);
+            self.agent.forget_session(self.key);
             let _ = self.agent.notify("session/cancel", &json!({ "sessionId": self.session }));
         }
     }
@@ -329,10 +330,6 @@ impl Runtime for Acp {
         }
     }
 
-    fn is_idempotent(&self) -> bool {
-        false
-    }
-
     async fn check(&self) -> Result<(), TurnError> {
         // Twice the limit: once to start, once to authenticate.
         self.agent(Instant::now() + self.options.start_limit * 2).await.map(|_| ())
@@ -346,35 +343,35 @@ impl Runtime for Acp {
         let deadline = Instant::now() + turn.timeout;
         let agent = self.agent(deadline).await?;
         let key = turn.session_key.as_str();
-        let mut known = self.recall(key);
-        let (session, is_new) = self.session(&agent, key, &known, deadline).await?;
-        if left(deadline).is_zero() {
-            return Err(TurnError::new(Trouble::Timeout, format!("the agent was not asked: {TOO_LATE}")));
+        let mut memory = self.load_memory(key);
+        let (session, is_new) = self.session(&agent, key, &memory, deadline).await?;
+        if time_left(deadline).is_zero() {
+            return Err(TurnError::new(Trouble::Timeout, format!("the agent was not asked: {OUT_OF_TIME}")));
         }
-        self.keep_open(&agent, key, &session);
-        let prompt = if is_new { known.hand_over(&turn.prompt) } else { turn.prompt.clone() };
-        known.session = Some(session.clone());
-        known.is_settled = false;
-        self.remember(key, &known);
+        self.touch_session(&agent, key, &session);
+        let prompt = if is_new { memory.prompt_with_history(&turn.prompt) } else { turn.prompt.clone() };
+        memory.session = Some(session.clone());
+        memory.is_settled = false;
+        self.save_memory(key, &memory);
 
-        let under_way = UnderWay::begin(&agent, key, &session);
+        let running = RunningPrompt::begin(&agent, key, &session);
         let ran = match agent.ask("session/prompt", &wire::prompt(&session, &prompt)).await {
-            Ok(mut asked) => match asked.within(left(deadline)).await {
+            Ok(mut asked) => match asked.within(time_left(deadline)).await {
                 Err(CallError::Late) => {
-                    known.is_settled = self.cancel(&agent, &session, &mut asked).await;
+                    memory.is_settled = self.cancel(&agent, &session, &mut asked).await;
                     Err(CallError::Late)
                 }
                 ran => ran,
             },
             Err(error) => Err(error),
         };
-        let text = under_way.end();
+        let text = running.end();
         let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
         let mut is_lost = false;
         let outcome = match ran {
             Ok(said) => {
-                known.is_settled = true;
-                understand(said.get("stopReason").and_then(Value::as_str), text)
+                memory.is_settled = true;
+                outcome_of(said.get("stopReason").and_then(Value::as_str), text)
             }
             Err(CallError::Late) => {
                 let detail = format!("no answer within {:?}; --turn-timeout gives it longer", turn.timeout);
@@ -385,30 +382,30 @@ impl Runtime for Acp {
                 Err(TurnError::new(Trouble::Unauthorized, self.unauthorized(&error.message)))
             }
             Err(CallError::Rpc(error)) => {
-                known.is_settled = true;
+                memory.is_settled = true;
                 // The session is gone, or the same message failed in it again.
                 is_lost = turn.tried || matches!(error.code, wire::NOT_FOUND | wire::INVALID_PARAMS);
                 Err(failed(format!("the agent: {}", error.message)))
             }
         };
-        if is_lost || !known.is_settled {
-            agent.forget(key);
-            known.is_settled = false;
+        if is_lost || !memory.is_settled {
+            agent.forget_session(key);
+            memory.is_settled = false;
         }
         if let Ok(outcome) = &outcome {
             let answer = match outcome {
                 TurnOutcome::Reply(text) => text.as_str(),
                 TurnOutcome::NoReply => "",
             };
-            known.keep(&turn.mail, answer);
+            memory.keep(&turn.mail, answer);
         }
-        self.remember(key, &known);
+        self.save_memory(key, &memory);
         outcome
     }
 }
 
 /// Translates the reason for which a turn ended.
-fn understand(reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnError> {
+fn outcome_of(reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnError> {
     let is_blank = text.trim().is_empty();
     match (reason.unwrap_or("none"), is_blank) {
         ("end_turn", true) => Ok(TurnOutcome::NoReply),

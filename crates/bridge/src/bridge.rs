@@ -14,25 +14,25 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::error::{BridgeError, Stop};
+use crate::error::{BridgeError, Stop, is_permanent};
 use crate::ledger::Ledger;
 use crate::options::{BridgeOptions, Conversations};
 use crate::queue::{HeldMessage, MessageQueue};
-use crate::requests::Requests;
+use crate::requests::RequestSchedule;
 use crate::runtime::{Runtime, Trouble, TurnError};
 use crate::status::{BridgeStatus, RuntimeState};
 
 /// How long one read of the log waits. A new entry ends the wait at once.
-const WAIT: Duration = Duration::from_secs(25);
-/// The first delay before a message that the log announced is claimed again; it doubles up to [`MAX_LOOKS`] times.
-const LOOK_FOR_ANNOUNCED: Duration = Duration::from_millis(50);
-const MAX_LOOKS: u32 = 8;
+const LOG_WAIT: Duration = Duration::from_secs(25);
+/// The first delay before claiming a message that the log announced is retried; it doubles up to five times.
+const ANNOUNCED_RETRY: Duration = Duration::from_millis(50);
+const MAX_ANNOUNCED_RETRIES: u32 = 8;
 /// The most announced messages that are retried like this.
 const MAX_ANNOUNCED: usize = 1_000;
-/// How often the bridge looks for dead letters that somebody wants retried.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often the bridge checks for dead letters that somebody wants retried.
+const REVIVED_POLL: Duration = Duration::from_millis(500);
 /// How soon connection requests are offered again to a conversation that was busy.
-const BUSY: Duration = Duration::from_secs(1);
+const BUSY_RETRY: Duration = Duration::from_secs(1);
 /// The most messages that one call releases.
 const MAX_RELEASED: usize = 100;
 /// The interval of the agent's heartbeats.
@@ -47,17 +47,17 @@ pub struct Bridge {
     ended: Vec<EndedTurn>,
     cursor: Option<Cursor>,
     announced: Announced,
-    /// Whether the ledger entries of an earlier process have been taken up.
+    /// Whether the ledger entries of an earlier process have been resumed.
     is_resumed: bool,
-    /// Until when no turn is started because the runtime is down; then it is checked first.
+    /// Set while the runtime is down: no turn starts before this time, and the runtime is checked first.
     paused: Option<Instant>,
     /// Consecutive failures of the runtime itself.
     outages: u32,
-    requests: Requests,
+    requests: RequestSchedule,
     /// The last warning about the runtime, while it is down.
     warned: Option<String>,
     /// Whether the runtime was reported as ready since it was last down.
-    is_announced: bool,
+    ready_reported: bool,
 }
 
 /// What the loop shares with the running turns.
@@ -69,36 +69,35 @@ pub(crate) struct BridgeContext {
     status: Mutex<BridgeStatus>,
 }
 
-/// Messages that the log announced and that could not be claimed yet, because their sender still holds them for a moment.
+/// Messages that the log announced and that could not be claimed yet: their sender holds them until the send is
+/// complete.
 #[derive(Debug, Default)]
 struct Announced {
     ids: Vec<MessageId>,
-    /// How often claiming them failed.
-    looks: u32,
+    /// Failed attempts to claim them.
+    retries: u32,
 }
 
 impl Announced {
     /// The delay before the next attempt; `None` where nothing was announced.
-    fn next_look(&self) -> Option<Duration> {
-        (!self.ids.is_empty()).then(|| LOOK_FOR_ANNOUNCED.saturating_mul(1 << self.looks.min(5)))
+    fn next_retry(&self) -> Option<Duration> {
+        (!self.ids.is_empty()).then(|| ANNOUNCED_RETRY.saturating_mul(1 << self.retries.min(5)))
     }
 
-    /// Counts an attempt that found nothing. After [`MAX_LOOKS`] of them somebody else has handled the messages.
+    /// Counts an attempt that found nothing. After [`MAX_ANNOUNCED_RETRIES`] of them another consumer has the messages.
     fn missed(&mut self) {
-        self.looks += 1;
-        if self.looks > MAX_LOOKS {
+        self.retries += 1;
+        if self.retries > MAX_ANNOUNCED_RETRIES {
             *self = Self::default();
         }
     }
 }
 
-/// What a turn was for.
 enum TurnSubject {
     Mail(Box<HeldMessage>),
     Requests(Vec<Request>),
 }
 
-/// A turn that ended.
 struct EndedTurn {
     work: TurnSubject,
     conversation: String,
@@ -121,47 +120,47 @@ impl Bridge {
             // Checked before the first turn.
             paused: Some(Instant::now()),
             outages: 0,
-            requests: Requests::default(),
+            requests: RequestSchedule::default(),
             warned: None,
-            is_announced: false,
+            ready_reported: false,
         }
     }
 
     /// Runs until `shutdown` resolves; then releases its claims and sets the agent offline.
     ///
     /// # Errors
-    /// Where the office rejects the agent's key, or the ledger cannot be written. Failures that may pass (an unreachable office,
-    /// a runtime that is down) are retried.
+    /// Where the office rejects the agent's key, or the ledger cannot be written. Failures that may pass (an
+    /// unreachable office, a runtime that is down) are retried.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), OfficeError> {
-        let beating = tokio::spawn(heartbeats(Arc::clone(&self.shared.office)));
+        let heartbeat = tokio::spawn(heartbeats(Arc::clone(&self.shared.office)));
         let ended = tokio::select! {
             ended = self.work() => ended,
             () = shutdown => Ok(()),
         };
-        beating.abort();
-        self.let_go().await;
+        heartbeat.abort();
+        self.release_all_claims().await;
         if let Err(error) = self.shared.office.leave().await {
-            tracing::debug!(%error, "no goodbye");
+            tracing::debug!(%error, "cannot mark the agent as offline");
         }
         ended
     }
 
     /// Releases all claims, so that another bridge, or the next process, gets the messages at once.
-    async fn let_go(&mut self) {
+    async fn release_all_claims(&mut self) {
         self.turns.shutdown().await;
         let claimed = self.queue.drain_claimed();
-        if let Err(error) = self.shared.give_back(&claimed).await {
+        if let Err(error) = self.shared.release(&claimed).await {
             let count = claimed.len();
-            tracing::warn!(count, %error, "cannot give claimed mail back; it comes back when the lease ends");
+            tracing::warn!(count, %error, "cannot release claimed mail; it is released when the lease expires");
         }
         if let Err(error) = self.save_status() {
-            tracing::warn!(%error, "the last status is not written");
+            tracing::warn!(%error, "cannot write the last status");
         }
     }
 
     async fn work(&mut self) -> Result<(), OfficeError> {
         if let Err(error) = self.shared.runtime.end_leftovers().await {
-            tracing::error!(%error, "cannot look for what a bridge before this one has left running");
+            tracing::error!(%error, "cannot kill processes that an earlier bridge has left running");
         }
         let mut failures = 0;
         loop {
@@ -173,7 +172,7 @@ impl Bridge {
                 Err(BridgeError::Office(error)) if error.code() == Code::Unauthorized => return Err(error),
                 Err(BridgeError::Office(error)) => {
                     failures += 1;
-                    tracing::warn!(%error, failures, "the office cannot be used now");
+                    tracing::warn!(%error, failures, "the office is unavailable; retrying");
                     self.shared.note_error(&error.to_string());
                     sleep(error.wait().unwrap_or_default().max(self.shared.options.backoff.after(failures))).await;
                 }
@@ -181,9 +180,9 @@ impl Bridge {
         }
     }
 
-    /// Processes turns that ended, starts what can start, then waits for either.
+    /// Processes turns that ended, starts those that can start, then waits for a reason to do so again.
     async fn round(&mut self) -> Result<(), BridgeError> {
-        self.see_to_ended().await?;
+        self.process_ended_turns().await?;
         if !self.is_resumed {
             self.resume().await?;
             self.is_resumed = true;
@@ -191,15 +190,16 @@ impl Bridge {
         let since = match self.cursor.take() {
             Some(since) => since,
             None => {
-                self.requests.look();
-                // The end of the log is read before messages are claimed, so that nothing is missed between claiming and waiting.
+                self.requests.check_soon();
+                // The end of the log is read before messages are claimed, so that nothing is missed between claiming
+                // and waiting.
                 self.shared.office.events(None, Duration::ZERO).await?.cursor
             }
         };
         self.check_runtime().await?;
-        self.see_to_requests().await?;
+        self.report_requests().await?;
         while self.has_room()
-            && let Some(held) = self.next_mail().await?
+            && let Some(held) = self.next_message().await?
         {
             self.begin(held);
         }
@@ -212,25 +212,25 @@ impl Bridge {
         Ok(())
     }
 
-    /// Whether another turn may begin.
     fn has_room(&self) -> bool {
         self.paused.is_none() && self.turns.len() < self.shared.options.concurrency.max(1)
     }
 
-    /// Waits for the log to grow, for a turn to end, for a retry to be due, or for a dead letter that somebody wants retried.
+    /// Waits for the log to grow, for a turn to end, for a retry to be due, or for a dead letter that somebody wants
+    /// retried.
     async fn wait(&mut self, since: Cursor) -> Result<Cursor, BridgeError> {
-        let latest = Instant::now() + WAIT;
+        let latest = Instant::now() + LOG_WAIT;
         let next = match self.paused {
             Some(until) => Some(until),
             None if self.has_room() => {
-                let look = self.announced.next_look().map(|wait| Instant::now() + wait);
-                self.queue.next_due().into_iter().chain(self.requests.due()).chain(look).min()
+                let look = self.announced.next_retry().map(|wait| Instant::now() + wait);
+                self.queue.next_due().into_iter().chain(self.requests.due).chain(look).min()
             }
             None => None,
         };
         let until = next.map_or(latest, |next| next.min(latest));
         let office = Arc::clone(&self.shared.office);
-        let mut events = office.events(Some(since.clone()), WAIT);
+        let mut events = office.events(Some(since.clone()), LOG_WAIT);
         loop {
             tokio::select! {
                 page = &mut events => {
@@ -239,9 +239,9 @@ impl Bridge {
                         matches!(event, Event::ConnectionRequest { .. } | Event::ConnectionChanged { .. })
                     };
                     if page.events.iter().any(|entry| is_about_connections(&entry.event)) {
-                        self.requests.look();
+                        self.requests.check_soon();
                     }
-                    self.announced.looks = 0;
+                    self.announced.retries = 0;
                     self.announced.ids.extend(page.events.into_iter().filter_map(|entry| match entry.event {
                         Event::NewMessage(mail) => Some(mail.message_id),
                         _ => None,
@@ -251,10 +251,10 @@ impl Bridge {
                     return Ok(page.cursor);
                 }
                 Some(ended) = self.turns.join_next() => {
-                    self.ended.push(unwind(ended));
+                    self.ended.push(turn_result(ended));
                     return Ok(since);
                 }
-                () = sleep_until(until.min(Instant::now() + LOOK)) => {
+                () = sleep_until(until.min(Instant::now() + REVIVED_POLL)) => {
                     let is_wanted = self.has_room() && !self.shared.ledger.revived()?.is_empty();
                     if Instant::now() >= until || is_wanted {
                         return Ok(since);
@@ -264,24 +264,23 @@ impl Bridge {
         }
     }
 
-    /// Starts the turn of a message.
     fn begin(&mut self, held: HeldMessage) {
         self.queue.begin(&held.conversation, Some(&held));
         let shared = Arc::clone(&self.shared);
         self.turns.spawn(async move {
-            let stop = shared.see_to(&held).await.err();
+            let stop = shared.run_turn(&held).await.err();
             EndedTurn { conversation: held.conversation.clone(), work: TurnSubject::Mail(Box::new(held)), stop }
         });
     }
 
     /// Tells the runtime about new connection requests, where that is due.
-    async fn see_to_requests(&mut self) -> Result<(), BridgeError> {
-        let is_due = self.requests.due().is_some_and(|due| due <= Instant::now());
+    async fn report_requests(&mut self) -> Result<(), BridgeError> {
+        let is_due = self.requests.due.is_some_and(|due| due <= Instant::now());
         if !is_due || !self.has_room() {
             return Ok(());
         }
         let (asking, new) = self.shared.requests().await?;
-        self.requests.looked();
+        self.requests.due = None;
         self.shared.status().requests = asking.into_iter().map(|request| request.agent_name).collect();
         if new.is_empty() {
             return Ok(());
@@ -290,35 +289,35 @@ impl Bridge {
             for request in &new {
                 tracing::warn!(from = %request.agent_name, "asks for a connection; `amb approve CODE` or `amb reject` answers");
             }
-            return self.shared.told(&new);
+            return self.shared.mark_reported(&new);
         };
         if self.queue.is_busy(&conversation) {
-            self.requests.look_after(BUSY);
+            self.requests.check_after(BUSY_RETRY);
             return Ok(());
         }
-        self.requests.begin();
+        self.requests.reported_at = Some(Instant::now());
         self.queue.begin(&conversation, None);
-        let (shared, failures) = (Arc::clone(&self.shared), self.requests.failures());
+        let (shared, failures) = (Arc::clone(&self.shared), self.requests.failures);
         self.turns.spawn(async move {
-            let stop = shared.tell_requests(&new, &conversation, failures).await.err().map(Stop::Pause);
+            let stop = shared.run_request_turn(&new, &conversation, failures).await.err().map(Stop::Pause);
             EndedTurn { work: TurnSubject::Requests(new), conversation, stop }
         });
         Ok(())
     }
 
-    async fn see_to_ended(&mut self) -> Result<(), BridgeError> {
+    async fn process_ended_turns(&mut self) -> Result<(), BridgeError> {
         while let Some(ended) = self.turns.try_join_next() {
-            self.ended.push(unwind(ended));
+            self.ended.push(turn_result(ended));
         }
         let mut first_error = None;
         for ended in std::mem::take(&mut self.ended) {
             self.queue.end(&ended.conversation);
-            let seen = match ended.work {
+            let processed = match ended.work {
                 TurnSubject::Mail(held) => self.mail_ended(*held, ended.stop).await,
                 TurnSubject::Requests(asking) => self.requests_ended(&asking, ended.stop).await,
             };
-            // Every one must be processed, or its message would stay claimed for ever.
-            if let Err(error) = seen {
+            // After an error too, the rest must be processed, or their messages would stay claimed.
+            if let Err(error) = processed {
                 first_error.get_or_insert(error);
             }
         }
@@ -338,14 +337,14 @@ impl Bridge {
             }
             Some(Stop::Pause(trouble)) => {
                 self.queue.park(held);
-                // All of them together: those kept would otherwise overtake those claimed anew.
+                // Releases all: those kept would otherwise overtake those claimed anew.
                 let claimed = self.queue.take_claimed();
-                let given_back = self.hand_back(claimed).await;
+                let released = self.release_held(claimed).await;
                 self.pause(&trouble)?;
-                given_back
+                released
             }
             Some(Stop::Broken(error)) => {
-                // Kept for the next round: the claim may still be ours.
+                // Kept for the next round: the claim may still be valid.
                 self.queue.wait(Instant::now(), held);
                 Err(error)
             }
@@ -356,20 +355,19 @@ impl Bridge {
         let trouble = match stop {
             Some(Stop::Pause(trouble)) => trouble,
             _ => {
-                self.requests.succeeded();
-                self.shared.is_up();
-                return self.shared.told(asking);
+                self.requests.failures = 0;
+                self.shared.note_up();
+                return self.shared.mark_reported(asking);
             }
         };
-        tracing::warn!(%trouble, "the runtime was not told of a request for a connection");
+        tracing::warn!(%trouble, "cannot report a connection request to the runtime");
         self.shared.note_error(&trouble.detail);
         if trouble.trouble.is_general() {
-            self.requests.look();
+            self.requests.check_soon();
             return self.pause(&trouble);
         }
-        let BridgeOptions { backoff, max_failures, .. } = &self.shared.options;
-        match self.requests.failed(backoff.after(self.requests.failures() + 1), *max_failures) {
-            true => self.shared.told(asking),
+        match self.requests.failed(&self.shared.options) {
+            true => self.shared.mark_reported(asking),
             false => Ok(()),
         }
     }
@@ -394,11 +392,11 @@ impl BridgeContext {
     }
 
     /// Releases claims on messages that are not finished, for whoever claims them next.
-    async fn give_back(&self, ids: &[MessageId]) -> Result<(), BridgeError> {
+    async fn release(&self, ids: &[MessageId]) -> Result<(), BridgeError> {
         for id in ids {
             let mut entry = self.ledger.entry(id)?;
             entry.claimed_until = None;
-            self.ledger.note(&entry)?;
+            self.ledger.write_unsynced(&entry)?;
         }
         for some in ids.chunks(MAX_RELEASED) {
             self.office.release(some).await?;
@@ -407,19 +405,18 @@ impl BridgeContext {
     }
 
     /// Runs the turn of one message and carries out its result.
-    async fn see_to(&self, held: &HeldMessage) -> Result<(), Stop> {
+    async fn run_turn(&self, held: &HeldMessage) -> Result<(), Stop> {
         match self.handle(held).await {
-            Err(Stop::Broken(error)) if error.lasting().is_some() => {
-                // The office will always refuse this message: it must not block the others.
-                let reason = error.lasting().map(ToString::to_string).unwrap_or_default();
-                self.set_aside(&held.mail, Trouble::Refused, reason).await
+            // The office will always refuse this message: it must not block the others.
+            Err(Stop::Broken(BridgeError::Office(error))) if is_permanent(&error) => {
+                self.set_aside(&held.mail, Trouble::Refused, error.to_string()).await
             }
             other => other,
         }
     }
 
-    /// Notes that the runtime would take a turn.
-    fn is_ready(&self) {
+    /// Records that the runtime would take a turn.
+    fn note_ready(&self) {
         let mut status = self.status();
         if matches!(status.connection, RuntimeState::Down { .. }) {
             status.connection = RuntimeState::Unknown;
@@ -427,8 +424,8 @@ impl BridgeContext {
         status.runtime = self.runtime.describe();
     }
 
-    /// Notes that the runtime took a turn.
-    pub(crate) fn is_up(&self) {
+    /// Records that the runtime took a turn.
+    pub(crate) fn note_up(&self) {
         let mut status = self.status();
         status.connection = RuntimeState::Up;
         status.runtime = self.runtime.describe();
@@ -439,7 +436,7 @@ impl BridgeContext {
     }
 
     /// The error for a runtime that exceeded the turn's limit.
-    pub(crate) fn too_late(&self) -> TurnError {
+    pub(crate) fn turn_timeout_error(&self) -> TurnError {
         let longest = self.options.longest_turn();
         TurnError::new(
             Trouble::Timeout,
@@ -449,7 +446,7 @@ impl BridgeContext {
 }
 
 /// Returns the result of a turn's task. A panic there ends the bridge, as a crash would.
-fn unwind(ended: Result<EndedTurn, JoinError>) -> EndedTurn {
+fn turn_result(ended: Result<EndedTurn, JoinError>) -> EndedTurn {
     match ended {
         Ok(ended) => ended,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -459,7 +456,7 @@ fn unwind(ended: Result<EndedTurn, JoinError>) -> EndedTurn {
 async fn heartbeats(office: Arc<dyn Mailbox>) {
     loop {
         if let Err(error) = office.heartbeat().await {
-            tracing::debug!(%error, "no heartbeat");
+            tracing::debug!(%error, "heartbeat failed");
         }
         sleep(HEARTBEAT).await;
     }

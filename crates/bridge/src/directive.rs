@@ -3,18 +3,18 @@
 //! | line | means |
 //! |---|---|
 //! | `[mailbox: no answer]` | nothing is sent back |
-//! | `[mailbox: accepted]` | the task is taken on, and ended later |
-//! | `[mailbox: working]` | it is being worked on |
-//! | `[mailbox: completed]` | the rest of the answer is the result |
-//! | `[mailbox: rejected]` | the task is not taken on; the rest is the reason |
-//! | `[mailbox: failed]` | it was tried in vain; the rest is the reason |
-//! | `[mailbox: question]` | the rest goes to whoever gave the task, which stays as it is |
+//! | `[mailbox: accepted]` | accepts the task; a later answer ends it |
+//! | `[mailbox: working]` | reports progress |
+//! | `[mailbox: completed]` | completes the task; the rest of the answer is the result |
+//! | `[mailbox: rejected]` | rejects the task; the rest is the reason |
+//! | `[mailbox: failed]` | fails the task; the rest is the reason |
+//! | `[mailbox: question]` | sends the rest to the task's owner; the task keeps its state |
 //!
-//! Capitals, a full stop, and marks of Markdown around the line do not matter. Any other first line is part of the answer.
+//! Case, a full stop, and Markdown marks around the line are ignored. Any other first line is part of the answer.
 
 use amb_core::TaskState;
 
-/// The line that sends nothing. Not a word that a runtime reserves for itself, as OpenClaw does `NO_REPLY`.
+/// The line that sends nothing. No runtime reserves it for itself, as OpenClaw does `NO_REPLY`.
 pub(crate) const NO_ANSWER: &str = "[mailbox: no answer]";
 
 /// What an answer tells the bridge to do.

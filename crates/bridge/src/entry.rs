@@ -11,28 +11,24 @@ pub(crate) struct LedgerEntry {
     /// The message's id.
     pub(crate) message_id: MessageId,
     /// Until when this bridge's claim lasts.
-    #[serde(default)]
     pub(crate) claimed_until: Option<Timestamp>,
-    /// It was a dead letter that somebody wants retried: no claim returns it.
+    /// It is a dead letter that somebody wants retried: no claim returns it.
     #[serde(default)]
     pub(crate) revived: bool,
-    /// A turn was begun whose end is unknown.
+    /// A turn was started whose end is unknown.
     #[serde(default)]
     pub(crate) begun: bool,
     /// How many turns are known to have failed: the next one has another key.
     #[serde(default)]
     pub(crate) failed_turns: u32,
-    /// How many attempts failed, for whatever reason.
+    /// How many attempts failed for any reason.
     #[serde(default)]
     pub(crate) failures: u32,
     /// The earliest time of the next attempt.
-    #[serde(default)]
     pub(crate) next_try: Option<Timestamp>,
     /// The result of the turn, once known.
-    #[serde(default)]
     pub(crate) outcome: Option<Resolution>,
     /// The last error.
-    #[serde(default)]
     pub(crate) last_error: Option<String>,
 }
 
@@ -43,7 +39,8 @@ pub(crate) enum Resolution {
     /// Send this; where the message brings a task, complete the task with it.
     Reply(String),
     /// Send this; the task that the message brings keeps its state.
-    Words(String),
+    #[serde(rename = "words")]
+    Message(String),
     /// Move the task, with a note.
     Move { task: TaskId, state: TaskState, note: Option<String> },
     /// Send nothing.
@@ -69,8 +66,8 @@ impl LedgerEntry {
         }
     }
 
-    /// The idempotency key of the turn: the same for every repeat, another one after a turn that is known to have failed, since a
-    /// runtime that remembers its turns would only return the old failure.
+    /// The idempotency key of the turn: the same for every repeat, another one after a turn that is known to have
+    /// failed, since a runtime that remembers its turns would only return the old failure.
     pub(crate) fn turn_key(&self) -> String {
         match self.failed_turns {
             0 => self.message_id.to_string(),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use amb_core::{Code, OfficeError};
+use amb_core::OfficeError;
 
 use crate::runtime::TurnError;
 
@@ -14,20 +14,9 @@ pub(crate) enum BridgeError {
     Ledger(#[from] io::Error),
 }
 
-impl BridgeError {
-    /// The office's error, if it refuses this one message permanently while others may pass.
-    pub(crate) fn lasting(&self) -> Option<&OfficeError> {
-        match self {
-            BridgeError::Office(error) if is_lasting(error.code()) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// Whether a retry cannot help.
-pub(crate) fn is_lasting(code: Code) -> bool {
-    // An error of the key is not among them: it ends the bridge, and the next one may have another key.
-    !code.may_succeed_later()
+/// Whether a retry cannot help. False for a rejected key: that ends the bridge, and the next one may have another key.
+pub(crate) fn is_permanent(error: &OfficeError) -> bool {
+    !error.code().may_succeed_later()
 }
 
 /// Why a message is not finished.

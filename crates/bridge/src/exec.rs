@@ -25,9 +25,9 @@ const REASON_CHARS: usize = 500;
 /// How long processes started by the command may go on printing after the command itself has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// The variables that a command inherits from the bridge, besides `LC_*`. No keys, tokens or database addresses: a command that
-/// shows messages to a model must not be able to reveal them to a sender.
-pub const INHERITED: [&str; 16] = [
+/// The variables that a command inherits from the bridge, besides `LC_*`. No keys, tokens or database addresses: a
+/// command that shows messages to a model must not be able to reveal them to a sender.
+const INHERITED: [&str; 16] = [
     "PATH",
     "HOME",
     "USER",
@@ -63,23 +63,30 @@ pub enum Input {
     Json,
 }
 
-/// Checks that the command exists, without running it.
-///
-/// # Errors
-/// Says what is wrong: it does not exist, or is not executable.
+/// Checks without running it that the command exists and is executable, in `PATH` as a shell would look it up.
 pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -> Result<(), TurnError> {
     let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
     let Some(program) = command.first() else { return Err(unreachable("no command was given".into())) };
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
-    match find(program, path) {
-        ProgramLookup::Runnable => Ok(()),
-        ProgramLookup::NotExecutable(path) => {
-            Err(unreachable(format!("{} is not executable; `chmod +x` makes it so", path.display())))
+    let candidates: Vec<PathBuf> = match program.contains('/') {
+        true => vec![PathBuf::from(program)],
+        false => {
+            let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
+            std::env::split_paths(path).map(|directory| directory.join(program)).collect()
         }
-        ProgramLookup::Nowhere => Err(unreachable(format!(
-            "there is no command {program}; give its whole path, or put it into a directory of the PATH"
-        ))),
+    };
+    let mut not_executable = None;
+    for candidate in candidates {
+        match fs_err::metadata(&candidate) {
+            Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => return Ok(()),
+            Ok(about) if about.is_file() => not_executable = Some(candidate),
+            _ => {}
+        }
     }
+    Err(unreachable(match not_executable {
+        Some(path) => format!("{} is not executable; `chmod +x` makes it so", path.display()),
+        None => format!("there is no command {program}; give its whole path, or put it into a directory of the PATH"),
+    }))
 }
 
 /// Runs a command for each message.
@@ -101,10 +108,6 @@ impl Runtime for Exec {
         format!("command {}", self.command.join(" "))
     }
 
-    fn is_idempotent(&self) -> bool {
-        false
-    }
-
     async fn check(&self) -> Result<(), TurnError> {
         check_command(&self.command, &self.environment)
     }
@@ -120,12 +123,12 @@ impl Runtime for Exec {
             Input::Prompt => turn.prompt.clone(),
             Input::Json => serde_json::to_string(&turn.mail).map_err(|error| failed(error.to_string()))? + "\n",
         };
-        let not_noted = |error: std::io::Error| failed(format!("the run cannot be written down: {error}"));
+        let record_error = |error: std::io::Error| failed(format!("the run cannot be written down: {error}"));
         // However this function ends, also when the bridge is shut down, dropping `run` kills the command.
-        let mut run = CommandRun::prepare(self.records.as_deref()).map_err(not_noted)?;
+        let mut run = CommandRun::prepare(self.records.as_deref()).map_err(record_error)?;
         let mut child = self.spawn(turn, &run)?;
-        run.started(child.id()).map_err(not_noted)?;
-        let Ok(ended) = timeout(turn.timeout, converse(&mut child, input)).await else {
+        run.started(child.id()).map_err(record_error)?;
+        let Ok(ended) = timeout(turn.timeout, communicate(&mut child, input)).await else {
             let detail = format!(
                 "the command did not end within {:?} and was killed; --turn-timeout gives it longer",
                 turn.timeout
@@ -164,32 +167,6 @@ impl Exec {
     }
 }
 
-enum ProgramLookup {
-    Runnable,
-    NotExecutable(PathBuf),
-    Nowhere,
-}
-
-/// Finds a program in `PATH`, as a shell would.
-fn find(program: &str, path: Option<&OsStr>) -> ProgramLookup {
-    let places: Vec<PathBuf> = match program.contains('/') {
-        true => vec![PathBuf::from(program)],
-        false => {
-            let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
-            std::env::split_paths(path).map(|directory| directory.join(program)).collect()
-        }
-    };
-    let mut found = ProgramLookup::Nowhere;
-    for place in places {
-        match fs_err::metadata(&place) {
-            Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => return ProgramLookup::Runnable,
-            Ok(about) if about.is_file() => found = ProgramLookup::NotExecutable(place),
-            _ => {}
-        }
-    }
-    found
-}
-
 fn environment(mail: &Message) -> Vec<(&'static str, String)> {
     let mut all = vec![
         ("AMB_MESSAGE_ID", mail.id.to_string()),
@@ -207,22 +184,22 @@ fn environment(mail: &Message) -> Vec<(&'static str, String)> {
 
 struct CommandOutput {
     status: ExitStatus,
-    out: Printed,
-    err: Printed,
+    out: CapturedOutput,
+    err: CapturedOutput,
 }
 
-/// What a command has printed, up to [`MAX_OUTPUT`].
+/// Output of a command, up to [`MAX_OUTPUT`].
 #[derive(Default)]
-struct Printed {
+struct CapturedOutput {
     bytes: Vec<u8>,
     is_cut: bool,
 }
 
 /// Writes stdin and reads both outputs at the same time, so that no full pipe can block either side.
-async fn converse(child: &mut Child, input: String) -> std::io::Result<CommandOutput> {
+async fn communicate(child: &mut Child, input: String) -> std::io::Result<CommandOutput> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (mut out, mut err) = (Printed::default(), Printed::default());
-    let mut talk = Box::pin(async {
+    let (mut out, mut err) = (CapturedOutput::default(), CapturedOutput::default());
+    let mut io = Box::pin(async {
         let feed = async {
             if let Some(mut stdin) = stdin {
                 // A command that does not read its stdin is no failure.
@@ -233,26 +210,26 @@ async fn converse(child: &mut Child, input: String) -> std::io::Result<CommandOu
         read_out.and(read_err)
     });
     let status = tokio::select! {
-        said = &mut talk => {
+        said = &mut io => {
             said?;
             child.wait().await?
         }
         status = child.wait() => {
-            // A process that the command started may hold the pipes open for as long as it lives.
-            if let Ok(said) = timeout(DRAIN_TIME, &mut talk).await {
+            // A process that the command started may keep the pipes open.
+            if let Ok(said) = timeout(DRAIN_TIME, &mut io).await {
                 said?;
             }
             status?
         }
     };
-    drop(talk);
+    drop(io);
     Ok(CommandOutput { status, out, err })
 }
 
-async fn read(pipe: Option<impl AsyncRead + Unpin>, printed: &mut Printed) -> std::io::Result<()> {
+async fn read(pipe: Option<impl AsyncRead + Unpin>, captured: &mut CapturedOutput) -> std::io::Result<()> {
     if let Some(mut pipe) = pipe {
-        (&mut pipe).take(MAX_OUTPUT).read_to_end(&mut printed.bytes).await?;
-        printed.is_cut = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await? > 0;
+        (&mut pipe).take(MAX_OUTPUT).read_to_end(&mut captured.bytes).await?;
+        captured.is_cut = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await? > 0;
     }
     Ok(())
 }

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 use crate::bridge::BridgeContext;
 use crate::directive::{self, Directive, NO_ANSWER};
 use crate::entry::{LedgerEntry, Resolution};
-use crate::error::{BridgeError, Stop, is_lasting};
+use crate::error::{BridgeError, Stop, is_permanent};
 use crate::ledger::DeadLetter;
 use crate::options::{Step, TaskHandling};
 use crate::queue::HeldMessage;
 use crate::runtime::{Trouble, Turn, TurnOutcome};
 use crate::split::pieces;
-use crate::task::{self, Moved};
+use crate::task;
 
 impl BridgeContext {
     pub(crate) async fn handle(&self, held: &HeldMessage) -> Result<(), Stop> {
@@ -21,7 +21,7 @@ impl BridgeContext {
         self.options.reached(Step::Claimed);
         let mut entry = self.ledger.entry(&mail.id)?;
         if entry.outcome.is_none() {
-            let answer = self.answer(held, &mut entry).await?;
+            let answer = self.resolve(held, &mut entry).await?;
             self.options.reached(Step::Turned);
             entry.outcome = Some(answer);
             self.ledger.write(&entry)?;
@@ -31,8 +31,8 @@ impl BridgeContext {
         Ok(())
     }
 
-    /// Decides what is done about the message, by a turn of the runtime where one is needed.
-    async fn answer(&self, held: &HeldMessage, entry: &mut LedgerEntry) -> Result<Resolution, Stop> {
+    /// Decides how the message is resolved, by a turn of the runtime where one is needed.
+    async fn resolve(&self, held: &HeldMessage, entry: &mut LedgerEntry) -> Result<Resolution, Stop> {
         let mail = &held.mail;
         if let Some(id) = task_of(mail, entry) {
             let is_wanted = match self.options.tasks {
@@ -46,26 +46,26 @@ impl BridgeContext {
         let turn = self.prepare(held, entry);
         entry.begun = true;
         entry.next_try = None;
-        self.ledger.note(entry)?;
+        self.ledger.write_unsynced(entry)?;
         self.options.reached(Step::Begun);
         let ran = timeout(self.options.longest_turn(), self.runtime.turn(&turn)).await;
         let error = match ran {
             Ok(Ok(outcome)) => {
-                self.is_up();
-                return Ok(self.understand(mail, entry, outcome).await?);
+                self.note_up();
+                return Ok(self.parse_answer(mail, entry, outcome).await?);
             }
             Ok(Err(error)) => error,
-            Err(_) => self.too_late(),
+            Err(_) => self.turn_timeout_error(),
         };
         tracing::warn!(mail = %mail.id, trouble = ?error.trouble, %error, "the turn failed");
         self.note_error(&error.detail);
         if error.trouble.is_general() {
             // The turn never began.
             entry.begun = turn.repeat;
-            self.ledger.note(entry)?;
+            self.ledger.write_unsynced(entry)?;
             return Err(Stop::Pause(error));
         }
-        self.is_up();
+        self.note_up();
         entry.failed(error.trouble, &error.detail);
         if entry.failures < self.options.max_failures && error.trouble != Trouble::Refused {
             let wait = self.options.backoff.after(entry.failures);
@@ -77,7 +77,7 @@ impl BridgeContext {
     }
 
     /// Translates the agent's answer; its first line may be a [`directive`].
-    async fn understand(
+    async fn parse_answer(
         &self,
         mail: &Message,
         entry: &LedgerEntry,
@@ -86,19 +86,19 @@ impl BridgeContext {
         let TurnOutcome::Reply(text) = outcome else { return Ok(Resolution::NoReply) };
         // No office accepts NUL.
         let text = text.replace('\0', "\u{fffd}");
-        let brought = task_of(mail, entry);
+        let assigned = task_of(mail, entry);
         let (directive, rest) = directive::parse(&text);
-        let said = |text: &str| match text.is_empty() {
+        let message = |text: &str| match text.is_empty() {
             true => Resolution::NoReply,
-            false => Resolution::Words(text.to_owned()),
+            false => Resolution::Message(text.to_owned()),
         };
         Ok(match directive {
-            None if brought.is_some() && self.options.tasks == TaskHandling::Ask => said(&text),
+            None if assigned.is_some() && self.options.tasks == TaskHandling::Ask => message(&text),
             None => Resolution::Reply(text),
             Some(Directive::NoAnswer) => Resolution::NoReply,
-            Some(Directive::Question) => said(rest),
+            Some(Directive::Question) => message(rest),
             Some(Directive::Move(state)) => {
-                let task = match brought {
+                let task = match assigned {
                     Some(id) => Some(id.clone()),
                     None => task::in_session(&*self.office, mail).await?,
                 };
@@ -107,7 +107,7 @@ impl BridgeContext {
                         let note = (!rest.is_empty()).then(|| rest.to_owned());
                         Resolution::Move { task, state, note }
                     }
-                    None => said(rest),
+                    None => message(rest),
                 }
             }
         })
@@ -150,8 +150,8 @@ impl BridgeContext {
 
     /// Carries out the ledger entry's outcome, then acknowledges the message.
     async fn finish(&self, mail: &Message, entry: &LedgerEntry) -> Result<(), BridgeError> {
-        let brought = task_of(mail, entry);
-        match (entry.outcome.clone().unwrap_or(Resolution::NoReply), brought) {
+        let assigned = task_of(mail, entry);
+        match (entry.outcome.clone().unwrap_or(Resolution::NoReply), assigned) {
             (Resolution::Reply(text), Some(id)) => {
                 self.move_task(mail, entry, id, TaskState::Completed, Some(text)).await?
             }
@@ -159,22 +159,22 @@ impl BridgeContext {
             (Resolution::NoReply, Some(id)) if self.options.tasks == TaskHandling::Accept => {
                 self.move_task(mail, entry, id, TaskState::Completed, None).await?;
             }
-            (Resolution::Reply(text) | Resolution::Words(text), _) if brought.is_some() || wants_answer(mail) => {
+            (Resolution::Reply(text) | Resolution::Message(text), _) if assigned.is_some() || wants_answer(mail) => {
                 self.reply(mail, entry, text).await?;
             }
             (Resolution::GivenUp { trouble, reason }, _) => {
-                self.tell_given_up(mail, entry).await?;
+                self.notify_given_up(mail, entry).await?;
                 self.add_dead_letter(mail, entry, trouble, reason, None)?;
             }
-            (Resolution::Reply(_) | Resolution::Words(_) | Resolution::NoReply | Resolution::NotWanted, _) => {
+            (Resolution::Reply(_) | Resolution::Message(_) | Resolution::NoReply | Resolution::NotWanted, _) => {
                 self.status().unanswered += 1;
             }
         }
         self.options.reached(Step::Replied);
         match self.office.ack(std::slice::from_ref(&mail.id)).await {
             Ok(_) => {}
-            Err(error) if is_lasting(error.code()) => {
-                tracing::warn!(mail = %mail.id, %error, "cannot be acknowledged; it is done with all the same");
+            Err(error) if is_permanent(&error) => {
+                tracing::warn!(mail = %mail.id, %error, "cannot acknowledge a finished message");
             }
             Err(error) => return Err(error.into()),
         }
@@ -182,8 +182,8 @@ impl BridgeContext {
         Ok(self.ledger.close(&mail.id)?)
     }
 
-    /// Moves the task, once. What does not fit into a note follows as messages; so does the note of a move that is impossible
-    /// because the task is in that state already, or has ended.
+    /// Moves the task, once. What does not fit into a note follows as messages; so does the note of a move that is
+    /// impossible because the task is in that state already, or has ended.
     async fn move_task(
         &self,
         mail: &Message,
@@ -193,11 +193,9 @@ impl BridgeContext {
         note: Option<String>,
     ) -> Result<(), BridgeError> {
         let pieces = note.as_deref().map(pieces).unwrap_or_default();
-        let is_told = match task::advance(&*self.office, id, state, pieces.first().cloned()).await? {
-            Moved::There => 1,
-            Moved::Not => 0,
-        };
-        let rest = pieces.iter().cloned().enumerate().skip(is_told);
+        let is_moved = task::advance(&*self.office, id, state, pieces.first().cloned()).await?;
+        // The note of a move carries the first piece.
+        let rest = pieces.iter().cloned().enumerate().skip(usize::from(is_moved));
         let is_sent = self.send_pieces(mail, entry, rest, note.as_deref()).await?;
         self.count(is_sent && !pieces.is_empty());
         Ok(())
@@ -218,8 +216,8 @@ impl BridgeContext {
         Ok(())
     }
 
-    /// Sends the pieces of an answer, each once. Returns whether they were sent. An answer that cannot be delivered becomes a
-    /// dead letter.
+    /// Sends the pieces of an answer, each once. Returns whether they were sent. An answer that cannot be delivered
+    /// becomes a dead letter.
     async fn send_pieces(
         &self,
         mail: &Message,
@@ -239,13 +237,13 @@ impl BridgeContext {
             };
             match error.code() {
                 // The exchange has used up its ttl, as intended. A task's answer is needed all the same.
-                Code::LoopRefused if task::brought(mail).is_none() => return Ok(false),
+                Code::LoopRefused if task::assigned(mail).is_none() => return Ok(false),
                 Code::Conflict => {
                     tracing::info!(mail = %mail.id, "another bridge has answered this already");
                     return Ok(false);
                 }
                 // The connection has ended, or the peer is gone: the answer is kept as a dead letter.
-                code if is_lasting(code) => {
+                _ if is_permanent(&error) => {
                     let reason = format!("the answer cannot be sent: {error}");
                     self.add_dead_letter(mail, entry, Trouble::Refused, reason, whole.map(str::to_owned))?;
                     return Ok(false);
@@ -256,9 +254,9 @@ impl BridgeContext {
         Ok(true)
     }
 
-    /// Tells the sender, once and without the runtime's own words, that its message was given up: an error of the runtime may
-    /// contain private details, and is kept with the dead letter.
-    async fn tell_given_up(&self, mail: &Message, entry: &LedgerEntry) -> Result<(), BridgeError> {
+    /// Tells the sender, once, that its message was given up. Without the runtime's error, which may contain private
+    /// details and is kept with the dead letter.
+    async fn notify_given_up(&self, mail: &Message, entry: &LedgerEntry) -> Result<(), BridgeError> {
         let me = self.office.me();
         let failed = match entry.failures {
             // The office itself refused the message.
@@ -269,7 +267,7 @@ impl BridgeContext {
         let text = format!(
             "{me} could not work on this{failed}. The reason is with {me}'s owner, who can have it tried again."
         );
-        let told = match task_of(mail, entry) {
+        let notified = match task_of(mail, entry) {
             Some(id) => task::advance(&*self.office, id, TaskState::Failed, Some(text)).await.map(|_| ()),
             None if wants_answer(mail) && !entry.revived => {
                 let key = format!("bridge:{}:given-up", mail.id);
@@ -279,22 +277,22 @@ impl BridgeContext {
             }
             None => Ok(()),
         };
-        match told {
-            Err(error) if is_lasting(error.code()) => {
-                tracing::warn!(mail = %mail.id, %error, "its sender cannot be told that it was given up");
+        match notified {
+            Err(error) if is_permanent(&error) => {
+                tracing::warn!(mail = %mail.id, %error, "cannot tell the sender that the message was given up");
                 Ok(())
             }
-            told => Ok(told?),
+            notified => Ok(notified?),
         }
     }
 
-    /// Ends a message that the office refuses to process further.
+    /// Gives up a message that the office always refuses.
     pub(crate) async fn set_aside(&self, mail: &Message, trouble: Trouble, reason: String) -> Result<(), Stop> {
         let entry = self.ledger.entry(&mail.id)?;
-        self.tell_given_up(mail, &entry).await?;
+        self.notify_given_up(mail, &entry).await?;
         self.add_dead_letter(mail, &entry, trouble, reason, None)?;
         match self.office.ack(std::slice::from_ref(&mail.id)).await {
-            Err(error) if !is_lasting(error.code()) => Err(error.into()),
+            Err(error) if !is_permanent(&error) => Err(error.into()),
             _ => Ok(self.ledger.close(&mail.id)?),
         }
     }
@@ -333,8 +331,8 @@ fn wants_answer(mail: &Message) -> bool {
     mail.provokes_answer() && mail.metadata.get(GIVEN_UP) != Some(&true.into())
 }
 
-/// The task that the message brings, if it is still open. A task whose message was given up has failed for good: when the message
-/// is revived, its answer is an ordinary reply.
+/// The task that the message brings, if it is still open. A task whose message was given up has failed for good: when
+/// the message is revived, its answer is an ordinary reply.
 fn task_of<'m>(mail: &'m Message, entry: &LedgerEntry) -> Option<&'m TaskId> {
-    task::brought(mail).filter(|_| !entry.revived)
+    task::assigned(mail).filter(|_| !entry.revived)
 }

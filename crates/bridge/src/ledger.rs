@@ -1,9 +1,9 @@
-//! The bridge's durable state: answers not sent yet, attempts, dead letters, and which conversation of the runtime belongs to
-//! which session.
+//! The bridge's durable state: answers not sent yet, attempts, dead letters, and which conversation of the runtime
+//! belongs to which session.
 //!
-//! One small file for each message in progress, replaced as a whole; its name is the message's id in hexadecimal, so that no
-//! foreign id can be a path. What decides whether a message is answered twice or never is synced before the bridge goes on; what
-//! only saves work after a kill is not, since a kill does not lose what was written.
+//! One small file for each message in progress, replaced as a whole; its name is the message's id in hexadecimal, so
+//! that no foreign id can be a path. What decides whether a message is answered twice or never is synced before the
+//! bridge goes on; what only saves work after a kill is not, since a kill does not lose what was written.
 
 use std::fs::TryLockError;
 use std::io;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::LedgerEntry;
 use crate::file::{self, Sync};
 use crate::runtime::{Trouble, TurnError};
-use crate::status::RuntimeState;
+use crate::status::BridgeStatus;
 
 /// The durable state of one agent's bridge. Only one bridge has it open at a time.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ struct SessionConversation {
     first: MessageId,
 }
 
-/// How long opening waits for the lock, which may outlive its holder: a command that a killed bridge was starting inherits it
-/// until it runs, and `amb bridge status` holds it for a moment.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long opening waits for the lock. It may outlive its holder: a command that a killed bridge was starting inherits
+/// it until exec, and `amb bridge status` takes it briefly.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between attempts to take the lock.
-const PAUSE: Duration = Duration::from_millis(20);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 impl Ledger {
     /// Opens the ledger for a bridge. A second bridge of the same agent on this machine is refused.
@@ -79,11 +79,11 @@ impl Ledger {
         }
         let lock =
             fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(root.join("lock"))?;
-        let give_up = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match lock.file().try_lock() {
                 Ok(()) => return Ok(Self { root: root.to_owned(), _lock: Some(lock) }),
-                Err(TryLockError::WouldBlock) if Instant::now() < give_up => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_RETRY),
                 Err(TryLockError::WouldBlock) => {
                     return Err(io::Error::new(
                         io::ErrorKind::ResourceBusy,
@@ -123,12 +123,12 @@ impl Ledger {
         }
     }
 
-    fn place(&self, part: &str, name: &str) -> PathBuf {
+    fn path(&self, part: &str, name: &str) -> PathBuf {
         self.root.join(part).join(file::name(name))
     }
 
     pub(crate) fn entry(&self, id: &MessageId) -> io::Result<LedgerEntry> {
-        Ok(file::read(&self.place("mail", id.as_str()))?.unwrap_or_else(|| LedgerEntry::new(id.clone())))
+        Ok(file::read(&self.path("mail", id.as_str()))?.unwrap_or_else(|| LedgerEntry::new(id.clone())))
     }
 
     /// The entries of messages that are not finished.
@@ -138,23 +138,22 @@ impl Ledger {
 
     /// Writes an entry durably.
     pub(crate) fn write(&self, entry: &LedgerEntry) -> io::Result<()> {
-        file::write(&self.place("mail", entry.message_id.as_str()), entry, Sync::Now)
+        file::write(&self.path("mail", entry.message_id.as_str()), entry, Sync::Now)
     }
 
     /// Writes an entry that survives a kill, not necessarily a power cut.
-    pub(crate) fn note(&self, entry: &LedgerEntry) -> io::Result<()> {
-        file::write(&self.place("mail", entry.message_id.as_str()), entry, Sync::Later)
+    pub(crate) fn write_unsynced(&self, entry: &LedgerEntry) -> io::Result<()> {
+        file::write(&self.path("mail", entry.message_id.as_str()), entry, Sync::Later)
     }
 
     /// Removes the entry of a finished message.
     pub(crate) fn close(&self, id: &MessageId) -> io::Result<()> {
         // After a power cut the entry may be back; the message is acknowledged, so it is removed again.
-        file::remove(&self.place("mail", id.as_str()), Sync::Later)
+        file::remove(&self.path("mail", id.as_str()), Sync::Later)
     }
 
-    /// Adds a dead letter.
     pub(crate) fn add_dead_letter(&self, dead: &DeadLetter) -> io::Result<()> {
-        file::write(&self.place("dead", dead.message_id.as_str()), dead, Sync::Now)
+        file::write(&self.path("dead", dead.message_id.as_str()), dead, Sync::Now)
     }
 
     /// All dead letters, the oldest first.
@@ -166,7 +165,7 @@ impl Ledger {
 
     /// Asks the running (or next) bridge to retry a dead letter. Returns whether it exists.
     pub fn revive(&self, id: &MessageId) -> io::Result<bool> {
-        file::rename(&self.place("dead", id.as_str()), &self.place("again", id.as_str()))
+        file::rename(&self.path("dead", id.as_str()), &self.path("again", id.as_str()))
     }
 
     /// The dead letters to be retried.
@@ -174,9 +173,9 @@ impl Ledger {
         file::read_all(&self.root.join("again"))
     }
 
-    /// Removes a request for a retry whose message has its entry.
-    pub(crate) fn taken_up(&self, id: &MessageId) -> io::Result<()> {
-        file::remove(&self.place("again", id.as_str()), Sync::Later)
+    /// Removes a request for a retry, once the message has its entry.
+    pub(crate) fn remove_revived(&self, id: &MessageId) -> io::Result<()> {
+        file::remove(&self.path("again", id.as_str()), Sync::Later)
     }
 
     /// The runtime's conversation for a session, fixed by its first message; and whether `mail` is a later one.
@@ -186,7 +185,7 @@ impl Ledger {
         mail: &MessageId,
         make: impl FnOnce() -> String,
     ) -> io::Result<(String, bool)> {
-        let path = self.place("sessions", session.as_str());
+        let path = self.path("sessions", session.as_str());
         if let Some(known) = file::read::<SessionConversation>(&path)? {
             return Ok((known.key, known.first != *mail));
         }
@@ -195,16 +194,16 @@ impl Ledger {
         Ok((made.key, false))
     }
 
-    /// The connection requests about which the runtime has been told.
-    pub(crate) fn told_requests(&self) -> io::Result<Vec<ConnectionId>> {
+    /// The connection requests that were reported to the runtime.
+    pub(crate) fn reported_requests(&self) -> io::Result<Vec<ConnectionId>> {
         Ok(file::read(&self.root.join("requests.json"))?.unwrap_or_default())
     }
 
-    pub(crate) fn note_told_requests(&self, told: &[ConnectionId]) -> io::Result<()> {
+    pub(crate) fn set_reported_requests(&self, told: &[ConnectionId]) -> io::Result<()> {
         file::write(&self.root.join("requests.json"), &told, Sync::Later)
     }
 
-    pub(crate) fn write_status(&self, status: &crate::BridgeStatus) -> io::Result<()> {
+    pub(crate) fn write_status(&self, status: &BridgeStatus) -> io::Result<()> {
         file::write(&self.root.join("status.json"), status, Sync::Later)
     }
 
@@ -218,21 +217,15 @@ impl Ledger {
         next_try: Timestamp,
     ) -> io::Result<()> {
         let known = self.status()?;
-        let mut status = known.unwrap_or_else(|| crate::BridgeStatus::new(agent.clone(), office, runtime));
-        let now = Timestamp::now();
-        let since = match &status.connection {
-            RuntimeState::Down { since, .. } => *since,
-            _ => now,
-        };
-        let (trouble, detail) = (error.trouble, error.detail.clone());
-        status.connection = RuntimeState::Down { trouble, detail, since, next_try };
-        (status.pid, status.updated_at) = (std::process::id(), now);
+        let mut status = known.unwrap_or_else(|| BridgeStatus::new(agent.clone(), office, runtime));
+        status.set_down(error, next_try);
+        (status.pid, status.updated_at) = (std::process::id(), Timestamp::now());
         (status.under_way, status.last_error) = (Vec::new(), Some(error.detail.clone()));
         self.write_status(&status)
     }
 
     /// The last status that the bridge wrote.
-    pub fn status(&self) -> io::Result<Option<crate::BridgeStatus>> {
+    pub fn status(&self) -> io::Result<Option<BridgeStatus>> {
         file::read(&self.root.join("status.json"))
     }
 }

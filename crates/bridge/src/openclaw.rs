@@ -28,11 +28,11 @@ use serde_json::Value;
 use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 
 /// Added to a turn's limit before the bridge stops waiting for the gateway, which should report the timeout first.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the gateway returns where the agent said nothing.
-const SILENCES: [&str; 4] = ["", "NO_REPLY", "HEARTBEAT_OK", "No response from OpenClaw."];
+const EMPTY_REPLIES: [&str; 4] = ["", "NO_REPLY", "HEARTBEAT_OK", "No response from OpenClaw."];
 
 /// The gateway's interface by which turns are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,12 +116,12 @@ impl Gateway {
         request: reqwest::RequestBuilder,
         body: &Value,
     ) -> Result<T, TurnError> {
-        let lost = |error| self.lost(error, turn.timeout);
-        let answer = request.json(body).timeout(longest(turn)).send().await.map_err(lost)?;
+        let lost = |error| self.request_error(error, turn.timeout);
+        let answer = request.json(body).timeout(max_wait(turn)).send().await.map_err(lost)?;
         let status = answer.status();
         let text = answer.text().await.map_err(lost)?;
         if !status.is_success() {
-            return Err(refused(status, &text));
+            return Err(http_error(status, &text));
         }
         serde_json::from_str(&text)
             .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))
@@ -140,25 +140,25 @@ impl Gateway {
     }
 
     /// Translates a request that got no response in this time.
-    fn lost(&self, error: reqwest::Error, waited: Duration) -> TurnError {
+    fn request_error(&self, error: reqwest::Error, waited: Duration) -> TurnError {
         if error.is_connect() {
             return self.unreachable(if error.is_timeout() { "no answer" } else { "no connection" });
         }
         if error.is_timeout() {
-            return late(waited);
+            return timed_out(waited);
         }
         TurnError::new(Trouble::Lost, format!("the gateway broke off: {}", error.without_url()))
     }
 }
 
 /// The error for a turn that took too long.
-fn late(waited: Duration) -> TurnError {
+fn timed_out(waited: Duration) -> TurnError {
     let detail = format!("the agent did not answer within {waited:?}; --turn-timeout gives it longer");
     TurnError::new(Trouble::Timeout, detail)
 }
 
 /// Translates an HTTP error.
-fn refused(status: StatusCode, body: &str) -> TurnError {
+fn http_error(status: StatusCode, body: &str) -> TurnError {
     let said: String = body.chars().take(300).collect();
     match status.as_u16() {
         300..=399 => TurnError::new(
@@ -193,40 +193,34 @@ pub struct OpenClaw {
 }
 
 impl OpenClaw {
+    /// The route to use, if one was chosen or found.
+    fn known_route(&self) -> Option<GatewayRoute> {
+        self.wanted.or(*self.found.lock())
+    }
+
     /// The route to use, probed for where none was chosen.
     async fn choose(&self) -> Result<GatewayRoute, TurnError> {
-        let known = self.wanted.or(*self.found.lock());
-        match known {
-            Some(route) => Ok(route),
-            None => {
-                let route = self.gateway.probe().await?;
-                tracing::info!(gateway = %self.gateway.url, %route, "the gateway offers this route");
-                *self.found.lock() = Some(route);
-                Ok(route)
-            }
+        if let Some(route) = self.known_route() {
+            return Ok(route);
         }
+        let route = self.gateway.probe().await?;
+        tracing::info!(gateway = %self.gateway.url, %route, "the gateway offers this route");
+        *self.found.lock() = Some(route);
+        Ok(route)
     }
 }
 
 #[async_trait]
 impl Runtime for OpenClaw {
     fn describe(&self) -> String {
-        let route = match self.wanted.or(*self.found.lock()) {
-            Some(route) => route.to_string(),
-            None => "whatever it offers".into(),
-        };
+        let route = self.known_route().map_or("whatever it offers".into(), |route| route.to_string());
         format!("OpenClaw at {} by {route}", self.gateway.url)
     }
 
-    fn is_idempotent(&self) -> bool {
-        self.wanted.or(*self.found.lock()) == Some(GatewayRoute::WebSocket)
-    }
-
     async fn check(&self) -> Result<(), TurnError> {
-        let known = self.wanted.or(*self.found.lock());
-        // A probed route is kept while the gateway is unreachable: a gateway that is starting offers some routes before others,
-        // and an interrupted turn must be joined by the route that began it.
-        if let Some(route) = known {
+        // A probed route is kept while the gateway is unreachable: a gateway that is starting offers some routes before
+        // others, and an interrupted turn must be joined by the route that began it.
+        if let Some(route) = self.known_route() {
             match self.gateway.offers(route).await {
                 Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => {
                     *self.found.lock() = None
@@ -250,9 +244,9 @@ impl Runtime for OpenClaw {
     }
 }
 
-/// The longest wait for the gateway.
-fn longest(turn: &Turn) -> Duration {
-    turn.timeout + (turn.timeout / 4).min(PATIENCE)
+/// How long to wait for the gateway.
+fn max_wait(turn: &Turn) -> Duration {
+    turn.timeout + (turn.timeout / 4).min(GRACE)
 }
 
 /// The agent that a session key such as `agent:main:main` belongs to.
@@ -261,9 +255,9 @@ fn agent_of(session_key: &str) -> &str {
 }
 
 /// Translates the agent's text.
-fn spoken(text: Option<&str>) -> TurnOutcome {
+fn outcome_of(text: Option<&str>) -> TurnOutcome {
     match text.map(str::trim) {
-        Some(text) if !SILENCES.contains(&text) => TurnOutcome::Reply(text.to_owned()),
+        Some(text) if !EMPTY_REPLIES.contains(&text) => TurnOutcome::Reply(text.to_owned()),
         _ => TurnOutcome::NoReply,
     }
 }
@@ -294,7 +288,7 @@ mod tests {
             (asked, ()) = async { tokio::join!(asked, redirects) } => asked.unwrap().status(),
             _ = elsewhere.accept() => panic!("the prompt went elsewhere"),
         };
-        let error = refused(status, "");
+        let error = http_error(status, "");
         assert!(error.to_string().contains("--gateway-url"), "{error}");
     }
 }

@@ -1,6 +1,5 @@
 //! The options of a bridge, and the steps at which it can be interrupted.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
 /// How many turns run at once by default.
 pub const DEFAULT_CONCURRENCY: usize = 4;
-/// How long a message that failed holds back its session: five attempts with the default backoff take 15 seconds plus their
-/// turns.
+/// How long a message that failed holds back its session: five attempts with the default backoff take 15 seconds plus
+/// their turns.
 const DEFAULT_HOLD_SESSION: Duration = Duration::from_secs(60);
 
 /// Which conversation of the runtime a message goes to. A session stays in the conversation in which it began.
@@ -28,10 +27,10 @@ pub enum Conversations {
     One(String),
 }
 
-/// What is done about a task before its turn, and what an answer without a directive means for it.
+/// Whether a task is accepted before its turn, and what an answer without a directive does to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskHandling {
-    /// Nothing: the turn decides. A plain answer is sent as a message, and the task keeps its state.
+    /// The turn decides. A plain answer is sent as a message, and the task keeps its state.
     Ask,
     /// The task is accepted before the turn; a plain answer completes it.
     Accept,
@@ -51,7 +50,7 @@ pub struct BridgeOptions {
     pub concurrency: usize,
     /// Which conversation of the runtime a message goes to.
     pub conversations: Conversations,
-    /// What is done about a task before its turn, and what an answer without a directive means for it.
+    /// Whether a task is accepted before its turn.
     pub tasks: TaskHandling,
     /// The conversation that is told about connection requests; `None` to tell nobody.
     pub requests: Option<String>,
@@ -79,21 +78,6 @@ impl Default for BridgeOptions {
             on_ready: None,
             checkpoint: None,
         }
-    }
-}
-
-impl fmt::Debug for BridgeOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BridgeOptions")
-            .field("turn_timeout", &self.turn_timeout)
-            .field("max_failures", &self.max_failures)
-            .field("concurrency", &self.concurrency)
-            .field("conversations", &self.conversations)
-            .field("tasks", &self.tasks)
-            .field("requests", &self.requests)
-            .field("backoff", &self.backoff)
-            .field("hold_session", &self.hold_session)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The processes of a running command, so that a bridge can kill what a killed bridge before it has left running.
 //!
-//! A run is recorded before its command starts. Its processes are found again by the leader of their process group, and by a
-//! variable in the environment of everything that the command started. Without `/proc` none are found.
+//! A run is recorded before its command starts. Its processes are found again by the leader of their process group, and
+//! by a variable in the environment of everything that the command started. Without `/proc` none are found.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The messages that a bridge holds: running, waiting for their turn, or waiting for a retry.
 //!
-//! The messages of one session are handled in the order in which they were sent. One that failed holds back later ones of its
-//! session for a bounded time; then those go first.
+//! The messages of one session are handled in the order in which they were sent. One that failed holds back later ones
+//! of its session for a bounded time; then those go first.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use amb_core::{Message, MessageId, Priority, SessionId, Timestamp};
 use tokio::time::Instant;
 
-/// The most messages that are claimed without running. Until so many wait for a busy conversation, messages of others are still
-/// claimed; those beyond stay in the office.
+/// The most messages that are claimed without running. While fewer wait for busy conversations, those of others are
+/// still claimed; above it messages stay in the office.
 pub(crate) const MAX_HELD: usize = 1_000;
 
 /// A message that this bridge has to handle.
@@ -20,7 +20,6 @@ pub(crate) struct HeldMessage {
     pub(crate) mail: Message,
     /// Until when it is claimed. `None` for one that no claim returns: revived, or read by the agent itself meanwhile.
     pub(crate) until: Option<Timestamp>,
-    /// Its session.
     pub(crate) session: SessionId,
     /// The runtime's conversation in which it is handled, one turn at a time.
     pub(crate) conversation: String,
@@ -30,7 +29,6 @@ pub(crate) struct HeldMessage {
     pub(crate) holds_until: Option<Instant>,
 }
 
-/// A running turn.
 #[derive(Debug)]
 struct RunningTurn {
     conversation: String,
@@ -42,7 +40,7 @@ struct RunningTurn {
 pub(crate) struct MessageQueue {
     /// Messages that failed, and when they are retried.
     waiting: Vec<(Instant, HeldMessage)>,
-    /// Messages that wait for their turn: those of one session as they were sent, sessions as they came.
+    /// Messages that wait for their turn: within a session by the time of sending, sessions by arrival.
     parked: VecDeque<HeldMessage>,
     running: Vec<RunningTurn>,
     /// How long a message that failed holds back the rest of its session.
@@ -59,7 +57,6 @@ impl MessageQueue {
         self.waiting.len() + self.parked.len()
     }
 
-    /// The messages whose turns are running.
     pub(crate) fn under_way(&self) -> Vec<MessageId> {
         self.running.iter().filter_map(|running| Some(running.mail.as_ref()?.0.clone())).collect()
     }
@@ -68,7 +65,6 @@ impl MessageQueue {
         self.running.iter().any(|running| running.conversation == conversation)
     }
 
-    /// Whether the message's turn is running.
     pub(crate) fn is_running(&self, id: &MessageId) -> bool {
         self.running.iter().any(|running| running.mail.as_ref().is_some_and(|(mail, _)| mail == id))
     }
@@ -112,8 +108,8 @@ impl MessageQueue {
         self.running.retain(|running| running.conversation != conversation);
     }
 
-    /// Returns the next message that can run now: one whose retry is due; else the first of a session whose conversation is free
-    /// and that nothing holds back, sessions with urgent messages before others.
+    /// Returns the next message that can run now: one whose retry is due; else the first of a session whose
+    /// conversation is free and that nothing holds back, sessions with urgent messages before others.
     pub(crate) fn next(&mut self, now: Instant) -> Option<HeldMessage> {
         if let Some(due) = self.waiting.iter().position(|(at, held)| *at <= now && !self.is_busy(&held.conversation)) {
             return Some(self.waiting.swap_remove(due).1);
@@ -135,8 +131,8 @@ impl MessageQueue {
         self.parked.remove(first)
     }
 
-    /// When something can start without an event: a retry is due, or a session is no longer held back. May be in the past: a hold
-    /// can end after the last call of `next`.
+    /// When something can start without an event: a retry is due, or a session is no longer held back. May be in the
+    /// past, since a hold can end after the last call of `next`.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let free = self.waiting.iter().filter(|(_, held)| !self.is_busy(&held.conversation));
         let tries = free.map(|(at, _)| *at);

@@ -1,5 +1,5 @@
-//! Connection requests: the runtime is told once who asks. It is told names alone: what a stranger writes is shown where requests
-//! are answered, and approving one needs a code from a person.
+//! Connection requests: each is reported to the runtime once, by name alone. The text of a request is shown only where
+//! requests are answered, and approving one needs a code from a person.
 
 use std::time::Duration;
 
@@ -9,70 +9,51 @@ use tokio::time::{Instant, timeout};
 
 use crate::bridge::BridgeContext;
 use crate::error::BridgeError;
+use crate::options::BridgeOptions;
 use crate::runtime::{Trouble, Turn, TurnError};
 
-/// At most one turn in this interval reports requests, however many strangers ask.
-const AT_MOST_EVERY: Duration = Duration::from_secs(60);
+/// The least time between two turns that report requests, however many strangers ask.
+const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// The most names in one turn.
 const MAX_NAMES: usize = 20;
 
 /// When connection requests are checked next.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
-    due: Option<Instant>,
-    last: Option<Instant>,
+pub(crate) struct RequestSchedule {
+    /// When to check next.
+    pub(crate) due: Option<Instant>,
+    /// When a turn last reported requests.
+    pub(crate) reported_at: Option<Instant>,
     /// Consecutive failed turns.
-    failures: u32,
+    pub(crate) failures: u32,
 }
 
-impl Requests {
-    /// Checks as soon as possible: somebody may have asked.
-    pub(crate) fn look(&mut self) {
-        let soonest = self.last.map_or_else(Instant::now, |last| last + AT_MOST_EVERY);
+impl RequestSchedule {
+    /// Plans a check as soon as possible: somebody may have asked.
+    pub(crate) fn check_soon(&mut self) {
+        let soonest = self.reported_at.map_or_else(Instant::now, |at| at + MIN_INTERVAL);
         self.due = Some(self.due.map_or(soonest, |due| due.min(soonest)));
     }
 
-    /// Checks after this delay.
-    pub(crate) fn look_after(&mut self, wait: Duration) {
-        self.due = Some(Instant::now() + wait);
+    /// Plans a check after this delay.
+    pub(crate) fn check_after(&mut self, delay: Duration) {
+        self.due = Some(Instant::now() + delay);
     }
 
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// Notes that they are being checked.
-    pub(crate) fn looked(&mut self) {
-        self.due = None;
-    }
-
-    /// Notes that a turn reports them.
-    pub(crate) fn begin(&mut self) {
-        self.last = Some(Instant::now());
-    }
-
-    /// Plans a retry of the turn. Returns whether it failed often enough to give up.
-    pub(crate) fn failed(&mut self, wait: Duration, most: u32) -> bool {
+    /// Plans a retry of a turn that failed. Returns whether it failed often enough to give up.
+    pub(crate) fn failed(&mut self, options: &BridgeOptions) -> bool {
         self.failures += 1;
-        let is_enough = self.failures >= most;
-        match is_enough {
+        let give_up = self.failures >= options.max_failures;
+        match give_up {
             true => self.failures = 0,
-            false => self.look_after(wait),
+            false => self.check_after(options.backoff.after(self.failures)),
         }
-        is_enough
-    }
-
-    pub(crate) fn succeeded(&mut self) {
-        self.failures = 0;
-    }
-
-    pub(crate) fn failures(&self) -> u32 {
-        self.failures
+        give_up
     }
 }
 
 impl BridgeContext {
-    /// All pending requests, and those about which the runtime has not been told.
+    /// All pending requests, and those that were not reported to the runtime yet.
     pub(crate) async fn requests(&self) -> Result<(Vec<Connection>, Vec<Connection>), BridgeError> {
         let all = match self.office.connections().await {
             Ok(all) => all,
@@ -82,27 +63,27 @@ impl BridgeContext {
         };
         let asks = |connection: &Connection| connection.status == ConnectionStatus::Pending && !connection.outgoing;
         let asking: Vec<Connection> = all.into_iter().filter(asks).collect();
-        let told = self.ledger.told_requests()?;
+        let told = self.ledger.reported_requests()?;
         let is_new = |connection: &&Connection| !told.contains(&connection.connection_id);
         let new = asking.iter().filter(is_new).take(MAX_NAMES).cloned().collect();
         if asking.is_empty() && !told.is_empty() {
-            self.ledger.note_told_requests(&[])?;
+            self.ledger.set_reported_requests(&[])?;
         }
         Ok((asking, new))
     }
 
-    /// Records that the runtime, or the person behind it, knows of these.
-    pub(crate) fn told(&self, asking: &[Connection]) -> Result<(), BridgeError> {
-        let mut told = self.ledger.told_requests()?;
+    /// Records that these were reported to the runtime, or to the person in the log.
+    pub(crate) fn mark_reported(&self, asking: &[Connection]) -> Result<(), BridgeError> {
+        let mut told = self.ledger.reported_requests()?;
         told.extend(asking.iter().map(|connection| connection.connection_id.clone()));
         // Only pending requests matter, and the office bounds their number.
         let excess = told.len().saturating_sub(10_000);
         told.drain(..excess);
-        Ok(self.ledger.note_told_requests(&told)?)
+        Ok(self.ledger.set_reported_requests(&told)?)
     }
 
     /// Runs one turn that reports who asks.
-    pub(crate) async fn tell_requests(
+    pub(crate) async fn run_request_turn(
         &self,
         asking: &[Connection],
         conversation: &str,
@@ -150,7 +131,7 @@ impl BridgeContext {
         };
         match timeout(self.options.longest_turn(), self.runtime.turn(&turn)).await {
             Ok(ran) => ran.map(|_| ()),
-            Err(_) => Err(self.too_late()),
+            Err(_) => Err(self.turn_timeout_error()),
         }
     }
 }

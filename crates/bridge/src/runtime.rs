@@ -11,9 +11,6 @@ pub trait Runtime: Send + Sync {
     /// What and where it is, for logs and people.
     fn describe(&self) -> String;
 
-    /// Whether running the same [`Turn::key`] twice runs the turn once.
-    fn is_idempotent(&self) -> bool;
-
     /// Checks without running a turn whether one could run now. The error says what to change.
     async fn check(&self) -> Result<(), TurnError> {
         Ok(())
@@ -41,8 +38,8 @@ pub struct Turn {
     pub key: String,
     /// Whether this turn may have run before: the bridge, or its connection to the runtime, died in the middle of it.
     pub repeat: bool,
-    /// Whether the message was tried before, with whatever result: a runtime that keeps its conversations may have gone on by
-    /// itself and have the answer.
+    /// Whether the message was tried before, with whatever result: a runtime that keeps its conversations may have gone
+    /// on by itself and have the answer.
     pub tried: bool,
     /// How long the turn may take.
     pub timeout: Duration,

@@ -3,7 +3,7 @@
 use amb_core::{AgentName, MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::Trouble;
+use crate::runtime::{Trouble, TurnError};
 
 /// Whether the runtime takes turns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,16 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<MessageI
 }
 
 impl BridgeStatus {
+    /// Records that the runtime is down, since the first of consecutive failures.
+    pub(crate) fn set_down(&mut self, error: &TurnError, next_try: Timestamp) {
+        let since = match &self.connection {
+            RuntimeState::Down { since, .. } => *since,
+            _ => Timestamp::now(),
+        };
+        let (trouble, detail) = (error.trouble, error.detail.clone());
+        self.connection = RuntimeState::Down { trouble, detail, since, next_try };
+    }
+
     /// The status of a bridge that has just started in this process.
     pub(crate) fn new(agent: AgentName, office: String, runtime: String) -> Self {
         let now = Timestamp::now();

@@ -1,10 +1,11 @@
-//! The task that a message brings: what is done about it before and after the turn. Every step may be repeated after a crash.
+//! The task that a message brings: what is done about it before and after the turn. Every step may be repeated after a
+//! crash.
 
 use amb_core::mailbox::TaskFilter;
 use amb_core::{Code, Mailbox, Message, OfficeError, TaskId, TaskState};
 
 /// The task that a message brings and that this agent is to do, if any.
-pub(crate) fn brought(mail: &Message) -> Option<&TaskId> {
+pub(crate) fn assigned(mail: &Message) -> Option<&TaskId> {
     let is_task = mail.kind == amb_core::Kind::Task;
     mail.task.as_ref().filter(|_| is_task).map(|task| &task.id)
 }
@@ -36,45 +37,42 @@ pub(crate) async fn in_session(office: &dyn Mailbox, mail: &Message) -> Result<O
     Ok(open.into_iter().find(|task| task.owner == mail.from && task.session_id == mail.session).map(|task| task.id))
 }
 
-/// The result of moving a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// It is in the wanted state, with this note: moved now, or by this bridge before a crash.
-    There,
-    /// It is in another state or has another note: the agent has moved it itself, or the office refuses the move. The task's
-    /// owner has not seen the note.
-    Not,
-}
-
-/// Moves the task, unless it has moved further already.
+/// Moves the task, unless it has moved further already. Returns whether it is in this state with this note: moved now,
+/// or by this bridge before a crash. If not, the agent has moved it itself or the office refuses the move, and the
+/// task's owner has not seen the note.
 pub(crate) async fn advance(
     office: &dyn Mailbox,
     id: &TaskId,
     state: TaskState,
     note: Option<String>,
-) -> Result<Moved, OfficeError> {
+) -> Result<bool, OfficeError> {
     // `working` may be reported more than once, so the office would take a repeat for new progress.
-    if state == TaskState::Working && holds(office, id, state, note.as_deref()).await? {
-        return Ok(Moved::There);
+    if state == TaskState::Working && is_in_state(office, id, state, note.as_deref()).await? {
+        return Ok(true);
     }
     match office.set_task_state(id, state, note.clone()).await {
-        Ok(_) => Ok(Moved::There),
+        Ok(_) => Ok(true),
         // A task that was accepted can only fail.
         Err(error) if error.code() == Code::IllegalMove && state == TaskState::Rejected => {
-            match holds(office, id, state, note.as_deref()).await? {
-                true => Ok(Moved::There),
+            match is_in_state(office, id, state, note.as_deref()).await? {
+                true => Ok(true),
                 false => Box::pin(advance(office, id, TaskState::Failed, note)).await,
             }
         }
         Err(error) if matches!(error.code(), Code::IllegalMove | Code::Conflict) => {
-            Ok(if holds(office, id, state, note.as_deref()).await? { Moved::There } else { Moved::Not })
+            is_in_state(office, id, state, note.as_deref()).await
         }
         Err(error) => Err(error),
     }
 }
 
 /// Whether the task is in this state with this note.
-async fn holds(office: &dyn Mailbox, id: &TaskId, state: TaskState, note: Option<&str>) -> Result<bool, OfficeError> {
-    let there = office.tasks(TaskFilter { owned: Some(false), open: false, state: Some(state) }).await?;
-    Ok(there.iter().any(|task| task.id == *id && task.note.as_deref() == note))
+async fn is_in_state(
+    office: &dyn Mailbox,
+    id: &TaskId,
+    state: TaskState,
+    note: Option<&str>,
+) -> Result<bool, OfficeError> {
+    let tasks = office.tasks(TaskFilter { owned: Some(false), open: false, state: Some(state) }).await?;
+    Ok(tasks.iter().any(|task| task.id == *id && task.note.as_deref() == note))
 }

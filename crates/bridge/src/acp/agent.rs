@@ -26,19 +26,18 @@ use crate::processes::{self, CommandRun};
 
 /// The longest line that is read, in bytes. Agents show whole files in their updates.
 const MAX_LINE: usize = 8 * 1024 * 1024;
-/// So many lines in a row that are not JSON-RPC end the agent: it speaks another protocol.
+/// After this many consecutive lines that are not JSON-RPC the agent is ended: it speaks another protocol.
 const MAX_GARBAGE: u32 = 1_000;
 /// How long the agent may leave its stdin unread.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// The most messages that wait for the agent to read its stdin. Turns and their permission requests need far fewer: above this it
-/// does not read at all.
+/// Capacity of the queue to the agent's stdin. Turns and their permission requests need far less: where it is full, the
+/// agent does not read.
 const MAX_UNWRITTEN: usize = 256;
 /// How long stdout is still read after the process has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// How much of stderr is kept, in bytes.
-const COMPLAINTS: usize = 2_000;
+const MAX_STDERR: usize = 2_000;
 
-/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// The agent's process has ended, or was killed; with the reason.
@@ -60,7 +59,6 @@ pub(super) struct AcpAgent {
     pub(super) sessions: Mutex<HashMap<String, AcpSession>>,
 }
 
-/// A session that the agent has open.
 #[derive(Debug, Clone)]
 pub(super) struct AcpSession {
     pub(super) id: String,
@@ -68,8 +66,8 @@ pub(super) struct AcpSession {
 }
 
 struct AgentConnection {
-    /// Lines for the agent's stdin, written by a task of their own: if one task read and wrote, an agent that prints while it is
-    /// written to would deadlock with this process.
+    /// Lines for the agent's stdin, written by a task of their own: if one task read and wrote, an agent that prints
+    /// while it is written to would deadlock with this process.
     lines: mpsc::Sender<Vec<u8>>,
     state: Mutex<AgentState>,
     permissions: Permissions,
@@ -84,7 +82,7 @@ struct AgentState {
     /// Why the agent has ended.
     ended: Option<String>,
     /// The end of its stderr.
-    complaints: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
 impl AcpAgent {
@@ -97,14 +95,14 @@ impl AcpAgent {
         permissions: Permissions,
     ) -> Result<Arc<Self>, String> {
         let [program, arguments @ ..] = command else { return Err("no command was given".into()) };
-        let not_noted = |error: std::io::Error| format!("the run cannot be written down: {error}");
-        let mut run = CommandRun::prepare(records).map_err(not_noted)?;
+        let record_error = |error: std::io::Error| format!("the run cannot be written down: {error}");
+        let mut run = CommandRun::prepare(records).map_err(record_error)?;
         let mut starting = Command::new(program);
         starting.args(arguments).env_clear().envs(environment.iter().cloned()).env(processes::MARK, run.id());
         starting.current_dir(directory).process_group(0).kill_on_drop(true);
         starting.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = starting.spawn().map_err(|error| format!("cannot run {program}: {error}"))?;
-        run.started(child.id()).map_err(not_noted)?;
+        run.started(child.id()).map_err(record_error)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("the agent has no pipes".into());
@@ -123,7 +121,6 @@ impl AcpAgent {
         self.shared.state.lock().ended.clone()
     }
 
-    /// Sends a request and waits for its response.
     pub(super) async fn call(&self, method: &str, params: &Value, limit: Duration) -> Result<Value, CallError> {
         let mut answer = self.ask(method, params).await?;
         answer.within(limit).await
@@ -132,33 +129,33 @@ impl AcpAgent {
     /// Sends a request; the response is awaited later.
     pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<PendingRequest, CallError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (tell, told) = oneshot::channel();
+        let (sender, response) = oneshot::channel();
         {
             let mut state = self.shared.state.lock();
             if let Some(why) = &state.ended {
                 return Err(CallError::Ended(why.clone()));
             }
-            state.pending.insert(id, tell);
+            state.pending.insert(id, sender);
         }
-        let asked = PendingRequest { id, told, shared: Arc::clone(&self.shared) };
+        let pending = PendingRequest { id, response, shared: Arc::clone(&self.shared) };
         let written = self.shared.write(&wire::request(id, method, params)).await;
-        self.or_end(written)?;
-        Ok(asked)
+        self.or_kill(written)?;
+        Ok(pending)
     }
 
     /// Sends a request whose response nobody waits for. Never blocks.
     pub(super) fn post(&self, method: &str, params: &Value) -> Result<(), CallError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.or_end(self.shared.try_write(&wire::request(id, method, params)))
+        self.or_kill(self.shared.try_write(&wire::request(id, method, params)))
     }
 
     /// Sends a notification. Never blocks.
     pub(super) fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
-        self.or_end(self.shared.try_write(&wire::notification(method, params)))
+        self.or_kill(self.shared.try_write(&wire::notification(method, params)))
     }
 
-    /// Kills an agent that does not read its stdin.
-    fn or_end(&self, written: Result<(), String>) -> Result<(), CallError> {
+    /// Kills the agent where a write failed, since it does not read its stdin.
+    fn or_kill(&self, written: Result<(), String>) -> Result<(), CallError> {
         written.map_err(|why| {
             self.end(&why);
             CallError::Ended(self.ended().unwrap_or(why))
@@ -166,22 +163,22 @@ impl AcpAgent {
     }
 
     /// Starts collecting what the agent says in this session.
-    pub(super) fn listen(&self, session: &str) {
+    pub(super) fn collect(&self, session: &str) {
         self.shared.state.lock().turns.insert(session.to_owned(), Collected::default());
     }
 
     /// Whether a turn runs in this session.
-    pub(super) fn is_listened_to(&self, session: &str) -> bool {
+    pub(super) fn has_running_turn(&self, session: &str) -> bool {
         self.shared.state.lock().turns.contains_key(session)
     }
 
     /// Stops collecting and returns the answer.
-    pub(super) fn heard(&self, session: &str) -> String {
+    pub(super) fn take_answer(&self, session: &str) -> String {
         self.shared.state.lock().turns.remove(session).map(Collected::finish).unwrap_or_default()
     }
 
     /// Forgets the session of this conversation, so that the next turn begins a new one.
-    pub(super) fn forget(&self, key: &str) {
+    pub(super) fn forget_session(&self, key: &str) {
         self.sessions.lock().remove(key);
     }
 
@@ -203,14 +200,14 @@ impl Drop for AcpAgent {
 /// A request that was sent. Once dropped, its response is ignored.
 pub(super) struct PendingRequest {
     id: u64,
-    told: oneshot::Receiver<Result<Value, RpcError>>,
+    response: oneshot::Receiver<Result<Value, RpcError>>,
     shared: Arc<AgentConnection>,
 }
 
 impl PendingRequest {
     /// Waits for the response. May be called again after it timed out.
     pub(super) async fn within(&mut self, limit: Duration) -> Result<Value, CallError> {
-        match timeout(limit, &mut self.told).await {
+        match timeout(limit, &mut self.response).await {
             Ok(Ok(answer)) => answer.map_err(CallError::Rpc),
             Ok(Err(_)) => {
                 let why = self.shared.state.lock().ended.clone();
@@ -248,8 +245,8 @@ impl AgentConnection {
     fn close(&self, why: &str) {
         let mut state = self.state.lock();
         if state.ended.is_none() {
-            let complaints = String::from_utf8_lossy(&state.complaints).trim().to_owned();
-            state.ended = Some(if complaints.is_empty() { why.to_owned() } else { format!("{why}: {complaints}") });
+            let stderr = String::from_utf8_lossy(&state.stderr).trim().to_owned();
+            state.ended = Some(if stderr.is_empty() { why.to_owned() } else { format!("{why}: {stderr}") });
         }
         state.pending.clear();
         state.turns.clear();
@@ -257,46 +254,46 @@ impl AgentConnection {
 
     /// Reads everything that the agent prints, until it ends.
     async fn read(self: Arc<Self>, mut child: Child, stdout: ChildStdout, mut stderr: impl AsyncReadExt + Unpin) {
-        let complaining = async {
+        let reading_stderr = async {
             let mut some = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut some).await {
                 let mut state = self.state.lock();
-                state.complaints.extend_from_slice(&some[..count]);
-                let extra = state.complaints.len().saturating_sub(COMPLAINTS);
-                state.complaints.drain(..extra);
+                state.stderr.extend_from_slice(&some[..count]);
+                let extra = state.stderr.len().saturating_sub(MAX_STDERR);
+                state.stderr.drain(..extra);
             }
         };
         let mut lines = BoundedLines::new(BufReader::new(stdout), MAX_LINE);
-        let listening = async {
+        let reading_stdout = async {
             tokio::select! {
-                why = self.take_in(&mut lines) => match timeout(DRAIN_TIME, child.wait()).await {
+                why = self.read_messages(&mut lines) => match timeout(DRAIN_TIME, child.wait()).await {
                     Ok(Ok(status)) => format!("the agent ended with {status}"),
                     _ => why,
                 },
                 status = child.wait() => {
-                    // A process that the agent started may hold the pipe open for as long as it lives.
-                    let _ = timeout(DRAIN_TIME, self.take_in(&mut lines)).await;
+                    // A process that the agent started may keep the pipe open.
+                    let _ = timeout(DRAIN_TIME, self.read_messages(&mut lines)).await;
                     status.map_or_else(|error| error.to_string(), |status| format!("the agent ended with {status}"))
                 }
             }
         };
         let why = {
-            let mut complaining = std::pin::pin!(complaining);
-            let mut listening = std::pin::pin!(listening);
+            let mut reading_stderr = std::pin::pin!(reading_stderr);
+            let mut reading_stdout = std::pin::pin!(reading_stdout);
             tokio::select! {
-                why = &mut listening => {
-                    let _ = timeout(DRAIN_TIME, &mut complaining).await;
+                why = &mut reading_stdout => {
+                    let _ = timeout(DRAIN_TIME, &mut reading_stderr).await;
                     why
                 }
                 // An agent may close its stderr and go on.
-                () = &mut complaining => listening.await,
+                () = &mut reading_stderr => reading_stdout.await,
             }
         };
         self.close(&why);
     }
 
     /// Processes lines; returns why there are no more.
-    async fn take_in(&self, lines: &mut BoundedLines<BufReader<ChildStdout>>) -> String {
+    async fn read_messages(&self, lines: &mut BoundedLines<BufReader<ChildStdout>>) -> String {
         let mut garbage = 0;
         loop {
             let parsed = match lines.next().await {
@@ -307,25 +304,25 @@ impl AgentConnection {
             };
             let Some(message) = parsed else {
                 garbage += 1;
-                tracing::debug!(lines = garbage, "the agent printed a line that is no message");
+                tracing::debug!(lines = garbage, "the agent printed a line that is not a message");
                 if garbage >= MAX_GARBAGE {
                     return format!("the agent printed {garbage} lines that are no messages of the protocol");
                 }
                 continue;
             };
             garbage = 0;
-            if let Err(why) = self.take(message).await {
+            if let Err(why) = self.dispatch(message).await {
                 return why;
             }
         }
     }
 
-    async fn take(&self, message: RpcMessage) -> Result<(), String> {
+    async fn dispatch(&self, message: RpcMessage) -> Result<(), String> {
         match message {
             RpcMessage::Response { id, result } => {
-                if let Some(tell) = self.state.lock().pending.remove(&id) {
+                if let Some(sender) = self.state.lock().pending.remove(&id) {
                     // The caller may have stopped waiting.
-                    let _ = tell.send(result);
+                    let _ = sender.send(result);
                 }
                 Ok(())
             }

@@ -5,7 +5,6 @@ use serde_json::Value;
 /// The most that is kept of one answer, in bytes; the answer says that there was more.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// An answer that is being collected.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     text: String,
@@ -15,7 +14,6 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// Adds one `session/update`.
     pub(super) fn add(&mut self, update: &Value) {
         let kind = update.get("sessionUpdate").and_then(Value::as_str);
         match kind {

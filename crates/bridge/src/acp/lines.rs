@@ -10,7 +10,7 @@ pub(super) struct BoundedLines<R> {
     /// The longest line that is kept, in bytes.
     limit: usize,
     /// The current line exceeds the limit: the rest of it is skipped.
-    is_over: bool,
+    is_too_long: bool,
 }
 
 /// A line, as far as it was kept.
@@ -23,7 +23,7 @@ pub(super) enum BoundedLine {
 
 impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
     pub(super) fn new(from: R, limit: usize) -> Self {
-        Self { from, line: Vec::new(), limit, is_over: false }
+        Self { from, line: Vec::new(), limit, is_too_long: false }
     }
 
     /// Returns the next line without its newline, or `None` at the end of the pipe. Cancel-safe: what was read is kept.
@@ -31,16 +31,16 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
         loop {
             let some = self.from.fill_buf().await?;
             if some.is_empty() {
-                let is_left = self.is_over || !self.line.is_empty();
+                let is_left = self.is_too_long || !self.line.is_empty();
                 return Ok(is_left.then(|| self.take()));
             }
             let end = some.iter().position(|byte| *byte == b'\n');
             let part = &some[..end.unwrap_or(some.len())];
             if self.line.len() + part.len() > self.limit {
-                self.is_over = true;
+                self.is_too_long = true;
                 self.line = Vec::new();
             }
-            if !self.is_over {
+            if !self.is_too_long {
                 self.line.extend_from_slice(part);
             }
             let used = part.len() + usize::from(end.is_some());
@@ -53,7 +53,7 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
 
     fn take(&mut self) -> BoundedLine {
         let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_over) { BoundedLine::TooLong } else { BoundedLine::Whole(line) }
+        if std::mem::take(&mut self.is_too_long) { BoundedLine::TooLong } else { BoundedLine::Whole(line) }
     }
 }
 

@@ -13,7 +13,6 @@ const MAX_CHARS: usize = 4_000;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ConversationMemory {
     /// The id of the ACP session in which it last went on.
-    #[serde(default)]
     pub(super) session: Option<String>,
     /// Whether that session's last turn ended normally. One that did not may have left the session in any state.
     #[serde(default)]
@@ -32,7 +31,7 @@ struct Exchange {
 }
 
 impl ConversationMemory {
-    /// Keeps an exchange; the oldest beyond the bound goes.
+    /// Adds an exchange and drops the oldest above the limit.
     pub(super) fn keep(&mut self, mail: &Message, answer: &str) {
         let (from, at) = (mail.from.to_string(), mail.sent_at);
         self.exchanges.push(Exchange { from, at, text: cut(&mail.text()), answer: cut(answer) });
@@ -40,9 +39,9 @@ impl ConversationMemory {
         self.exchanges.drain(..extra);
     }
 
-    /// Returns the prompt for the first turn of a new session: the earlier exchanges, fenced as untrusted text, then the prompt
-    /// itself.
-    pub(super) fn hand_over(&self, prompt: &str) -> String {
+    /// Returns the prompt for the first turn of a new session: the earlier exchanges, fenced as untrusted text, then
+    /// the prompt itself.
+    pub(super) fn prompt_with_history(&self, prompt: &str) -> String {
         if self.exchanges.is_empty() {
             return prompt.to_owned();
         }
@@ -83,12 +82,12 @@ mod tests {
     #[test]
     fn only_the_last_exchanges_are_handed_over_and_no_text_leaves_its_frame() {
         let mut conversation = ConversationMemory::default();
-        assert_eq!(conversation.hand_over("new"), "new");
+        assert_eq!(conversation.prompt_with_history("new"), "new");
         for number in 0..20 {
             let text = format!("question {number} </said-x> {}", "y".repeat(10_000));
             conversation.keep(&mail(&text), "answer </said>");
         }
-        let prompt = conversation.hand_over("THE NEW MAIL");
+        let prompt = conversation.prompt_with_history("THE NEW MAIL");
         assert!(!prompt.contains("question 9 ") && prompt.contains("question 10 ") && prompt.contains("question 19 "));
         assert!(prompt.ends_with("THE NEW MAIL") && prompt.contains("[cut]"), "{prompt}");
         let nonce = prompt.split_once("<said-").unwrap().1.split_once(' ').unwrap().0;

@@ -1,5 +1,4 @@
-//! How `session/request_permission` is answered. No person is there to be asked, so the answer is a rule that was given at the
-//! start.
+//! How `session/request_permission` is answered: by a rule given at the start, since there is no person to ask.
 
 use serde_json::{Value, json};
 

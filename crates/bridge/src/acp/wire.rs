@@ -1,8 +1,8 @@
 //! The messages of the Agent Client Protocol that a bridge needs.
 //!
-//! Written by hand instead of with the crate `agent-client-protocol` (5.0.0), which bounds neither its queues nor its lines and
-//! turns on `serde_json/preserve_order` for the whole binary: ARCHITECTURE.md has the facts. What is sent is strict; what is
-//! received is read leniently, since agents add fields and kinds of updates.
+//! Written by hand instead of with the crate `agent-client-protocol` (5.0.0), which bounds neither its queues nor its
+//! lines and turns on `serde_json/preserve_order` for the whole binary: ARCHITECTURE.md has the facts. What is sent is
+//! strict; what is received is read leniently, since agents add fields and kinds of updates.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(super) fn parse(line: &[u8]) -> Option<RpcMessage> {
         (Some(Value::String(method)), None) => Some(RpcMessage::Notification { method, params }),
         (None, Some(id)) => {
             let result = match (object.remove("error"), object.remove("result")) {
-                (Some(error), _) if !error.is_null() => Err(complaint(&error)),
+                (Some(error), _) if !error.is_null() => Err(parse_error(&error)),
                 (_, Some(result)) => Ok(result),
                 _ => Ok(Value::Null),
             };
@@ -55,7 +55,7 @@ pub(super) fn parse(line: &[u8]) -> Option<RpcMessage> {
     }
 }
 
-fn complaint(error: &Value) -> RpcError {
+fn parse_error(error: &Value) -> RpcError {
     let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
     let message = match error.get("data") {
         Some(Value::String(data)) => format!("{message}: {data}"),

@@ -6,28 +6,18 @@ use tokio::time::Instant;
 use super::Bridge;
 use crate::error::BridgeError;
 use crate::runtime::TurnError;
-use crate::status::RuntimeState;
 
 impl Bridge {
-    /// Notes that the runtime is down: all messages stay in the office, unread.
+    /// Records that the runtime is down: all messages stay in the office, unread.
     pub(super) fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
-        // Turns that ran at the same time report one outage together.
+        // Turns that fail at the same time count as one outage.
         if self.paused.is_none_or(|until| until <= Instant::now()) {
             self.outages += 1;
         }
         let wait = self.shared.options.backoff.after(self.outages);
         self.paused = Some(Instant::now() + wait);
-        let now = Timestamp::now();
-        {
-            let mut status = self.shared.status();
-            let since = match &status.connection {
-                RuntimeState::Down { since, .. } => *since,
-                _ => now,
-            };
-            let next_try = now.checked_add(wait).unwrap_or(now);
-            let detail = error.detail.clone();
-            status.connection = RuntimeState::Down { trouble: error.trouble, detail, since, next_try };
-        }
+        let next_try = Timestamp::now().saturating_add(wait).unwrap_or(Timestamp::MAX);
+        self.shared.status().set_down(error, next_try);
         self.save_status()
     }
 
@@ -39,24 +29,24 @@ impl Bridge {
         match self.shared.runtime.check().await {
             Ok(()) => {
                 self.paused = None;
-                self.shared.is_ready();
+                self.shared.note_ready();
                 self.warned = None;
-                if let Some(on_ready) = self.shared.options.on_ready.as_ref().filter(|_| !self.is_announced) {
+                if let Some(on_ready) = self.shared.options.on_ready.as_ref().filter(|_| !self.ready_reported) {
                     on_ready(&self.shared.runtime.describe());
                 }
-                self.is_announced = true;
+                self.ready_reported = true;
                 Ok(())
             }
             Err(error) => {
                 match self.warned.as_ref() == Some(&error.detail) {
-                    // Logged once; `amb bridge status` shows it as well.
+                    // The detail is logged once; `amb bridge status` shows it as well.
                     true => {
                         tracing::warn!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down");
                     }
                     false => {
-                        tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
+                        tracing::warn!(trouble = ?error.trouble, %error, "the runtime is down; mail waits");
                         self.warned = Some(error.detail.clone());
-                        self.is_announced = false;
+                        self.ready_reported = false;
                     }
                 }
                 self.shared.note_error(&error.detail);
@@ -73,7 +63,7 @@ impl Bridge {
                 let unread = usize::try_from(inbox.unread()).unwrap_or(usize::MAX);
                 self.shared.status().waiting = unread.saturating_sub(under_way);
             }
-            Err(error) => tracing::debug!(%error, "cannot count what waits"),
+            Err(error) => tracing::debug!(%error, "cannot count waiting messages"),
         }
     }
 

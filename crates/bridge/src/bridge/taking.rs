@@ -1,4 +1,5 @@
-//! Chooses the next message: left over from an earlier process, due for a retry, revived from the dead letters, or claimed anew.
+//! Chooses the next message: left over from an earlier process, due for a retry, revived from the dead letters, or
+//! claimed anew.
 
 use std::time::Duration;
 
@@ -8,17 +9,11 @@ use tokio::time::Instant;
 
 use super::{Bridge, BridgeContext};
 use crate::entry::{LedgerEntry, Resolution};
-use crate::error::{BridgeError, is_lasting};
+use crate::error::{BridgeError, is_permanent};
 use crate::queue::{HeldMessage, MAX_HELD};
 
-/// What the order of messages depends on.
-struct ClaimOrder {
-    priority: Priority,
-    sent_at: Timestamp,
-}
-
 impl Bridge {
-    /// Takes up the ledger entries of a process that died.
+    /// Resumes the ledger entries of a process that died.
     pub(super) async fn resume(&mut self) -> Result<(), BridgeError> {
         let mut ours = Vec::new();
         for entry in self.shared.ledger.entries()? {
@@ -27,8 +22,8 @@ impl Bridge {
             }
             let found = match self.shared.office.message(&entry.message_id).await {
                 Ok(found) => found,
-                Err(error) if is_lasting(error.code()) => {
-                    tracing::warn!(mail = %entry.message_id, %error, "the office does not have it any more");
+                Err(error) if is_permanent(&error) => {
+                    tracing::warn!(mail = %entry.message_id, %error, "the office no longer has this message");
                     self.shared.ledger.close(&entry.message_id)?;
                     continue;
                 }
@@ -39,8 +34,8 @@ impl Bridge {
                 .iter()
                 .any(|receipt| receipt.recipient == *self.shared.office.me() && receipt.state == ReceiptState::Read);
             if entry.outcome.is_some() || entry.revived || (is_read && entry.begun) {
-                // Either an answer waits to be sent, or a turn began and no claim will return the message, because the agent has
-                // read it itself.
+                // Either an answer waits to be sent, or a turn began and no claim will return the message, because the
+                // agent has read it itself.
                 let held = self.shared.hold(found.message, None)?;
                 self.queue.wait(self.due(&entry), held);
             } else if is_read {
@@ -56,7 +51,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// When a message may be tried.
+    /// When a message is due for its next attempt.
     pub(super) fn due(&self, entry: &LedgerEntry) -> Instant {
         let wait = entry
             .next_try
@@ -65,27 +60,27 @@ impl Bridge {
     }
 
     /// Returns a message whose retry is due, one whose conversation is free again, a revived one, or a new one.
-    pub(super) async fn next_mail(&mut self) -> Result<Option<HeldMessage>, BridgeError> {
+    pub(super) async fn next_message(&mut self) -> Result<Option<HeldMessage>, BridgeError> {
         let longest = self.shared.options.longest_turn();
         loop {
             while let Some(held) = self.queue.next(Instant::now()) {
                 if held.until.is_none_or(|until| until > Timestamp::now() + longest) {
                     return Ok(Some(held));
                 }
-                // The claim is too short for another turn. Released, the message can be claimed for longer; those parked behind
-                // it are released too, so that their order stays.
+                // The claim is too short for another turn. Released, the message can be claimed for longer; those
+                // parked behind it are released too, so that their order stays.
                 let mut late = self.queue.take_parked(&held.conversation);
                 late.push(held);
-                self.hand_back(late).await?;
+                self.release_held(late).await?;
             }
-            if let Some(mail) = self.take_up_revived().await? {
+            if let Some(mail) = self.claim_revived().await? {
                 let held = self.shared.hold(mail, None)?;
                 self.queue.park(held);
-            } else if let Some(claimed) = self.claim(true).await? {
+            } else if let Some((priority, sent_at)) = self.claim(true).await? {
                 // Earlier messages of the session are answered before an urgent one, so they must be claimed, too.
-                while claimed.priority > Priority::Normal
-                    && let Some(older) = self.claim(false).await?
-                    && older.sent_at <= claimed.sent_at
+                while priority > Priority::Normal
+                    && let Some((_, older)) = self.claim(false).await?
+                    && older <= sent_at
                 {}
             } else {
                 return Ok(None);
@@ -93,8 +88,9 @@ impl Bridge {
         }
     }
 
-    /// Claims and holds one more message; returns what its order depends on. `None` where there is none, or enough are held.
-    async fn claim(&mut self, urgent_first: bool) -> Result<Option<ClaimOrder>, BridgeError> {
+    /// Claims one more message and adds it to the queue; returns its priority and the time of sending. `None` where there is
+    /// none, or [`MAX_HELD`] are held.
+    async fn claim(&mut self, urgent_first: bool) -> Result<Option<(Priority, Timestamp)>, BridgeError> {
         let lease = self.shared.options.lease();
         while self.queue.len() < MAX_HELD {
             let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
@@ -102,14 +98,14 @@ impl Bridge {
             let Some(mail) = self.shared.office.claim(request).await?.pop() else { return Ok(None) };
             self.announced.ids.retain(|id| *id != mail.id);
             if self.queue.is_running(&mail.id) {
-                // The office has handed it out a second time; its turn is running.
+                // The office has let it be claimed twice; its turn is running.
                 continue;
             }
             let mut entry = self.shared.ledger.entry(&mail.id)?;
             entry.claimed_until = Some(until);
-            self.shared.ledger.note(&entry)?;
+            self.shared.ledger.write_unsynced(&entry)?;
             self.queue.forget(&mail.id);
-            let claimed = ClaimOrder { priority: mail.priority, sent_at: mail.sent_at };
+            let claimed = (mail.priority, mail.sent_at);
             let held = self.shared.hold(mail, Some(until))?;
             match self.due(&entry) {
                 later if later > Instant::now() => self.queue.wait(later, held),
@@ -120,17 +116,17 @@ impl Bridge {
         Ok(None)
     }
 
-    /// Releases messages. Those that the office does not take back now are kept.
-    pub(super) async fn hand_back(&mut self, mail: Vec<HeldMessage>) -> Result<(), BridgeError> {
+    /// Releases messages; keeps them where the office cannot be reached.
+    pub(super) async fn release_held(&mut self, mail: Vec<HeldMessage>) -> Result<(), BridgeError> {
         let ids: Vec<MessageId> = mail.iter().map(|held| held.mail.id.clone()).collect();
-        let given_back = self.shared.give_back(&ids).await;
-        if given_back.is_err() {
+        let released = self.shared.release(&ids).await;
+        if released.is_err() {
             mail.into_iter().for_each(|held| self.queue.park(held));
         }
-        given_back
+        released
     }
 
-    async fn take_up_revived(&mut self) -> Result<Option<Message>, BridgeError> {
+    async fn claim_revived(&mut self) -> Result<Option<Message>, BridgeError> {
         let BridgeContext { ledger, office, .. } = &*self.shared;
         for mut dead in ledger.revived()? {
             match office.message(&dead.message_id).await {
@@ -140,14 +136,14 @@ impl Bridge {
                     entry.failed_turns = dead.failed_turns;
                     entry.outcome = dead.answer.map(Resolution::Reply);
                     ledger.write(&entry)?;
-                    ledger.taken_up(&dead.message_id)?;
+                    ledger.remove_revived(&dead.message_id)?;
                     return Ok(Some(found.message));
                 }
-                Err(error) if is_lasting(error.code()) => {
+                Err(error) if is_permanent(&error) => {
                     tracing::warn!(mail = %dead.message_id, %error, "cannot be tried again");
                     dead.reason = format!("cannot be tried again: {error}");
                     ledger.add_dead_letter(&dead)?;
-                    ledger.taken_up(&dead.message_id)?;
+                    ledger.remove_revived(&dead.message_id)?;
                 }
                 Err(error) => return Err(error.into()),
             }

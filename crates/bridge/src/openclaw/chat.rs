@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::history::{self, Trace};
-use super::{Gateway, agent_of, longest, spoken};
+use super::history::{self, HistoryMatch};
+use super::{Gateway, agent_of, max_wait, outcome_of};
 use crate::runtime::{Turn, TurnError, TurnOutcome};
 
 #[derive(Deserialize)]
@@ -26,9 +26,10 @@ struct ChatMessage {
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
     // The turn may have run although its response was lost, or may still be running.
     if turn.tried
-        && let Trace::Answered(text) = history::recall(gateway, turn, Instant::now() + longest(turn)).await?.trace
+        && let HistoryMatch::Answered(text) =
+            history::find_message(gateway, turn, Instant::now() + max_wait(turn)).await?.trace
     {
-        return Ok(spoken(Some(&text)));
+        return Ok(outcome_of(Some(&text)));
     }
     let body = json!({
         "model": format!("openclaw/{}", agent_of(&turn.session_key)),
@@ -36,5 +37,5 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
     });
     let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
     let completion: Completion = gateway.call(turn, request, &body).await?;
-    Ok(spoken(completion.choices.first().and_then(|choice| choice.message.content.as_deref())))
+    Ok(outcome_of(completion.choices.first().and_then(|choice| choice.message.content.as_deref())))
 }

@@ -10,52 +10,45 @@ use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use super::{CONNECT_TIMEOUT, Gateway, refused};
+use super::{CONNECT_TIMEOUT, Gateway, http_error};
 use crate::runtime::{Trouble, TurnError};
 
 /// The protocol version that the bridge speaks.
 const PROTOCOL: u32 = 4;
 
-/// A frame from the gateway.
 #[derive(Deserialize)]
 struct GatewayFrame {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     id: Option<String>,
-    #[serde(default)]
     event: Option<String>,
-    #[serde(default)]
     ok: Option<bool>,
     #[serde(default)]
     payload: Value,
-    #[serde(default)]
     error: Option<Value>,
 }
 
-/// A response to a request.
 pub(super) struct GatewayResponse {
-    /// The request's id.
     pub(super) id: String,
     /// The payload, or the gateway's error.
-    pub(super) said: Result<Value, Refusal>,
+    pub(super) said: Result<Value, GatewayError>,
 }
 
 /// An error that the gateway returned.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct GatewayError {
     code: String,
     message: String,
 }
 
-impl Refusal {
+impl GatewayError {
     /// Whether a retry may succeed: the gateway is starting, stopping, or busy with this session.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         self.code == "UNAVAILABLE"
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
@@ -78,7 +71,7 @@ impl GatewayConnection {
         let connected = timeout_at(deadline, connect_async(url.as_str())).await;
         let (socket, _) = connected.map_err(|_| unreachable("no answer".into()))?.map_err(|error| match error {
             // A server that does not speak the gateway's protocol, or not at this address.
-            tungstenite::Error::Http(answer) => refused(answer.status(), ""),
+            tungstenite::Error::Http(answer) => http_error(answer.status(), ""),
             error => unreachable(error.to_string()),
         })?;
         let mut connection = Self { socket, asked: 0, opened: (Instant::now(), None) };
@@ -104,7 +97,7 @@ impl GatewayConnection {
                 connection.opened = (Instant::now(), uptime);
                 Ok(connection)
             }
-            Err(why) if why.is_passing() => Err(unreachable(why.to_string())),
+            Err(why) if why.is_transient() => Err(unreachable(why.to_string())),
             Err(why) => Err(TurnError::new(
                 Trouble::Unauthorized,
                 format!(
@@ -126,7 +119,7 @@ impl GatewayConnection {
         self.asked += 1;
         let id = format!("r{}", self.asked);
         let request = json!({ "type": "req", "id": id, "method": method, "params": params });
-        self.socket.send(Message::text(request.to_string())).await.map_err(broken)?;
+        self.socket.send(Message::text(request.to_string())).await.map_err(connection_error)?;
         Ok(id)
     }
 
@@ -140,7 +133,7 @@ impl GatewayConnection {
                     let why = frame.error.unwrap_or_default();
                     let word = |name: &str| why.get(name).and_then(Value::as_str).map(str::to_owned);
                     let message = word("message").unwrap_or_else(|| why.to_string());
-                    Err(Refusal { code: word("code").unwrap_or_default(), message })
+                    Err(GatewayError { code: word("code").unwrap_or_default(), message })
                 }
                 _ => Ok(frame.payload),
             };
@@ -166,13 +159,13 @@ impl GatewayConnection {
                     return Err(lost(&close.map_or_else(String::new, |close| format!(": {}", close.reason))));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(broken(error)),
+                Some(Err(error)) => return Err(connection_error(error)),
                 None => return Err(lost("")),
             }
         }
     }
 }
 
-fn broken(error: tungstenite::Error) -> TurnError {
+fn connection_error(error: tungstenite::Error) -> TurnError {
     TurnError::new(Trouble::Lost, format!("the connection to the gateway broke: {error}"))
 }

@@ -3,12 +3,12 @@
 use reqwest::StatusCode;
 use serde_json::json;
 
-use super::{CONNECT_TIMEOUT, Gateway, GatewayRoute, refused, socket};
+use super::{CONNECT_TIMEOUT, Gateway, GatewayRoute, http_error, socket};
 use crate::runtime::{Trouble, TurnError};
 
 impl Gateway {
-    /// The best route that the gateway offers: its own protocol, where a turn that was cut off can be joined again; else
-    /// chat completions; else the tool of older gateways.
+    /// The best route that the gateway offers: its own protocol, where a turn that was cut off can be joined again;
+    /// else chat completions; else the tool of older gateways.
     pub async fn probe(&self) -> Result<GatewayRoute, TurnError> {
         let mut first = None;
         for route in [GatewayRoute::WebSocket, GatewayRoute::Chat, GatewayRoute::SessionsSend] {
@@ -35,13 +35,13 @@ impl Gateway {
         let request = self.post(path).json(&json!({})).timeout(CONNECT_TIMEOUT);
         let failed = |error: reqwest::Error| match error.is_timeout() {
             true => self.unreachable("no answer in time"),
-            false => self.lost(error, CONNECT_TIMEOUT),
+            false => self.request_error(error, CONNECT_TIMEOUT),
         };
         let status = request.send().await.map_err(failed)?.status();
         let is_missing = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(refused(status, "")),
-            _ if is_missing.contains(&status) => Err(refused(StatusCode::NOT_FOUND, "")),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(http_error(status, "")),
+            _ if is_missing.contains(&status) => Err(http_error(StatusCode::NOT_FOUND, "")),
             _ => Ok(()),
         }
     }

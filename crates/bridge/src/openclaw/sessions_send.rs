@@ -8,18 +8,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::history::{self, Trace};
-use super::{Gateway, agent_of, late, longest, spoken};
+use super::history::{self, HistoryMatch};
+use super::{Gateway, agent_of, max_wait, outcome_of, timed_out};
 use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
-/// The longest interval between reads of the history for an answer that is late.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The longest interval between reads of the history while an answer is awaited.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 struct Invoked {
-    #[serde(default)]
     result: Option<ToolResult>,
-    #[serde(default)]
     error: Option<Value>,
 }
 
@@ -30,14 +28,16 @@ struct ToolResult {
 }
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
-    let deadline = Instant::now() + longest(turn);
+    let deadline = Instant::now() + max_wait(turn);
     if turn.tried {
-        let recalled = history::recall(gateway, turn, deadline).await?;
-        match recalled.trace {
-            Trace::Answered(text) => return Ok(spoken(Some(&text))),
+        let found = history::find_message(gateway, turn, deadline).await?;
+        match found.trace {
+            HistoryMatch::Answered(text) => return Ok(outcome_of(Some(&text))),
             // The turn is running, or ended without an answer: asking again would run it twice.
-            Trace::Seen if turn.repeat && !recalled.is_over => return late_answer(gateway, turn, deadline).await,
-            Trace::Seen | Trace::None => {}
+            HistoryMatch::Seen if turn.repeat && !found.is_over => {
+                return wait_for_answer(gateway, turn, deadline).await;
+            }
+            HistoryMatch::Seen | HistoryMatch::None => {}
         }
     }
     // The caller's session must differ from the target, or the gateway takes it for an agent that talks to itself.
@@ -51,10 +51,10 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
     let word = |name: &str| details.get(name).and_then(Value::as_str);
     let was_sent = details.get("sentBeforeError").and_then(Value::as_bool).unwrap_or(false);
     match word("status").unwrap_or_default() {
-        "ok" => Ok(spoken(word("reply"))),
+        "ok" => Ok(outcome_of(word("reply"))),
         "no_reply" => Ok(TurnOutcome::NoReply),
-        "accepted" | "timeout" | "queued" => late_answer(gateway, turn, deadline).await,
-        "error" if was_sent => late_answer(gateway, turn, deadline).await,
+        "accepted" | "timeout" | "queued" => wait_for_answer(gateway, turn, deadline).await,
+        "error" if was_sent => wait_for_answer(gateway, turn, deadline).await,
         "forbidden" => Err(TurnError::new(Trouble::NotOffered, said(&details, "the gateway forbids sessions_send"))),
         _ => Err(TurnError::new(Trouble::Failed, said(&details, "sessions_send failed"))),
     }
@@ -83,17 +83,17 @@ pub(super) async fn invoke(
 }
 
 /// Waits for an answer that was not ready in time and will appear in the session's history.
-async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
+async fn wait_for_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
     loop {
-        match history::recall(gateway, turn, deadline).await.map(|recalled| recalled.trace) {
-            Ok(Trace::Answered(text)) => return Ok(spoken(Some(&text))),
+        match history::find_message(gateway, turn, deadline).await.map(|found| found.trace) {
+            Ok(HistoryMatch::Answered(text)) => return Ok(outcome_of(Some(&text))),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "no history to look in"),
         }
-        let pause = (turn.timeout / 10).min(LOOK_AGAIN);
+        let pause = (turn.timeout / 10).min(POLL_INTERVAL);
         if Instant::now() + pause > deadline {
             // If it comes later still, the retry finds it.
-            return Err(late(turn.timeout));
+            return Err(timed_out(turn.timeout));
         }
         sleep(pause).await;
     }

@@ -5,72 +5,72 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::connection::{GatewayConnection, Refusal};
-use super::history::{self, Trace};
-use super::{Gateway, late, longest, spoken};
+use super::connection::{GatewayConnection, GatewayError};
+use super::history::{self, HistoryMatch};
+use super::{Gateway, max_wait, outcome_of, timed_out};
 use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
 /// The longest that one `agent.wait` waits.
 const WAIT_MS: u128 = 60_000;
 /// How soon a run in the gateway's queue is polled again.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long to wait for the whole answer where `agent.wait` returned only the beginning.
-const WHOLE: Duration = Duration::from_secs(2);
+const WHOLE_ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// `agent.wait` returns 4,095 UTF-16 units of an answer, trimmed, and then this.
 const WAIT_CUTS: char = '…';
 /// From this length on, an answer with that ending counts as cut.
 const CUT_FROM: usize = 3_000;
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
-    let deadline = Instant::now() + longest(turn);
+    let deadline = Instant::now() + max_wait(turn);
     let mut connection = GatewayConnection::open(gateway).await?;
-    let ended = follow(&mut connection, turn, deadline).await;
+    let ended = run(&mut connection, turn, deadline).await;
     connection.close().await;
     match ended {
-        Err(error) if error.trouble == Trouble::Timeout => Err(late(turn.timeout)),
+        Err(error) if error.trouble == Trouble::Timeout => Err(timed_out(turn.timeout)),
         ended => ended,
     }
 }
 
-async fn follow(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
+async fn run(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
     // A restarted gateway has forgotten the run, while the history still has its answer.
     if turn.tried
-        && let Some(Trace::Answered(text)) =
-            history::remembered(connection, turn, deadline).await?.map(|found| found.trace)
+        && let Some(HistoryMatch::Answered(text)) =
+            history::find_message_over(connection, turn, deadline).await?.map(|found| found.trace)
     {
-        return Ok(spoken(Some(&text)));
+        return Ok(outcome_of(Some(&text)));
     }
     // A repeat of the same key joins the running turn, or returns its result.
     let begin = json!({
         "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
     });
     let agent = connection.ask("agent", begin.clone()).await?;
-    let begun = connection.answer(&[&agent], deadline).await?.said.map_err(refused)?;
-    if let Some(ended) = ended(&begun) {
+    let begun = connection.answer(&[&agent], deadline).await?.said.map_err(turn_error)?;
+    if let Some(ended) = run_result(&begun) {
         return ended;
     }
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis().min(WAIT_MS);
         if left == 0 {
-            return Err(late(turn.timeout));
+            return Err(timed_out(turn.timeout));
         }
         let wait = connection.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
         // `agent` responds a second time at the end of the run, with the whole answer.
         let answer = connection.answer(&[&agent, &wait], deadline).await?;
-        let said = answer.said.map_err(refused)?;
-        match ended(&said) {
+        let said = answer.said.map_err(turn_error)?;
+        match run_result(&said) {
             Some(Ok(TurnOutcome::Reply(text))) if answer.id == wait && may_be_cut(&text) => {
                 return Ok(whole_answer(connection, turn, &agent, begin, text).await);
             }
             Some(ended) => return ended,
             // For a run in the gateway's queue the call returns at once.
-            None => sleep(ASK_AGAIN).await,
+            None => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-fn refused(why: Refusal) -> TurnError {
-    match why.is_passing() {
+fn turn_error(why: GatewayError) -> TurnError {
+    match why.is_transient() {
         true => TurnError::new(Trouble::Lost, format!("the gateway takes no turn for this session now: {why}")),
         false => failed(why.to_string()),
     }
@@ -84,8 +84,8 @@ fn may_be_cut(text: &str) -> bool {
     text.ends_with(WAIT_CUTS) && text.encode_utf16().count() >= CUT_FROM
 }
 
-/// The whole of a long answer: from the second response of `agent`; where another connection began the run, from the gateway's
-/// memory; else from the session's history. Where none has it, the beginning with a note.
+/// The whole of a long answer: from the second response of `agent`; where another connection began the run, from the
+/// gateway's memory; else from the session's history. Where none has it, the beginning with a note.
 async fn whole_answer(
     connection: &mut GatewayConnection,
     turn: &Turn,
@@ -93,25 +93,25 @@ async fn whole_answer(
     begin: Value,
     beginning: String,
 ) -> TurnOutcome {
-    let found = |said: Result<Value, Refusal>| match ended(&said.ok()?)? {
+    let found = |said: Result<Value, GatewayError>| match run_result(&said.ok()?)? {
         Ok(TurnOutcome::Reply(text)) if !may_be_cut(&text) || text.len() > beginning.len() => {
             Some(TurnOutcome::Reply(text))
         }
         _ => None,
     };
-    if let Ok(answer) = connection.answer(&[agent], Instant::now() + WHOLE).await
+    if let Ok(answer) = connection.answer(&[agent], Instant::now() + WHOLE_ANSWER_WAIT).await
         && let Some(whole) = found(answer.said)
     {
         return whole;
     }
     if let Ok(again) = connection.ask("agent", begin).await
-        && let Ok(answer) = connection.answer(&[&again], Instant::now() + WHOLE).await
+        && let Ok(answer) = connection.answer(&[&again], Instant::now() + WHOLE_ANSWER_WAIT).await
         && let Some(whole) = found(answer.said)
     {
         return whole;
     }
     let start: String = beginning.chars().take(100).collect();
-    match history::whole_answer(connection, turn, Instant::now() + WHOLE).await {
+    match history::whole_answer(connection, turn, Instant::now() + WHOLE_ANSWER_WAIT).await {
         // A run may end in several messages, of which the history's last is only one.
         Some(text) if text.starts_with(&start) && text.len() >= beginning.trim_end_matches(WAIT_CUTS).len() => {
             TurnOutcome::Reply(text)
@@ -121,11 +121,11 @@ async fn whole_answer(
 }
 
 /// The result of the run; `None` while it is running.
-fn ended(payload: &Value) -> Option<Result<TurnOutcome, TurnError>> {
+fn run_result(payload: &Value) -> Option<Result<TurnOutcome, TurnError>> {
     let word = |name: &str| payload.get(name).and_then(Value::as_str);
     let why = || word("error").or_else(|| word("summary")).unwrap_or("no reason given").to_owned();
     match word("status").unwrap_or_default() {
-        "ok" | "completed" => Some(Ok(spoken(reply(payload).as_deref()))),
+        "ok" | "completed" => Some(Ok(outcome_of(reply(payload).as_deref()))),
         "no_reply" | "silent" => Some(Ok(TurnOutcome::NoReply)),
         "error" | "failed" => Some(Err(failed(why()))),
         // The gateway shuts down; whether the run ends with it is unknown.
@@ -167,13 +167,13 @@ mod tests {
     use super::*;
 
     fn replied(payload: Value) -> Option<TurnOutcome> {
-        ended(&payload).map(|ended| ended.unwrap())
+        run_result(&payload).map(|ended| ended.unwrap())
     }
 
     #[test]
     fn a_run_that_goes_on_has_not_ended() {
         for status in ["accepted", "in_flight", "pending", "timeout"] {
-            assert!(ended(&json!({ "runId": "m", "status": status })).is_none(), "{status}");
+            assert!(run_result(&json!({ "runId": "m", "status": status })).is_none(), "{status}");
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_failed_for_good_is_told_from_what_may_go_on() {
-        let trouble = |payload: Value| ended(&payload).unwrap().unwrap_err().trouble;
+        let trouble = |payload: Value| run_result(&payload).unwrap().unwrap_err().trouble;
         assert_eq!(trouble(json!({ "status": "error", "error": "no model" })), Trouble::Failed);
         assert_eq!(trouble(json!({ "status": "timeout", "endedAt": 17 })), Trouble::Failed);
         assert_eq!(trouble(json!({ "status": "timeout", "timeoutPhase": "gateway_draining" })), Trouble::Lost);

@@ -1,4 +1,4 @@
-//! Resident agents: one process, a session for each conversation, and what becomes of both when something fails.
+//! Resident agents: one process, one session for each conversation, and how both survive failures.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ async fn one_process_and_one_session_answer_a_peer() {
 }
 
 #[tokio::test]
-async fn each_session_has_its_own_where_that_is_wanted() {
+async fn each_session_has_its_own_acp_session_where_that_is_configured() {
     let world = World::new().await;
     let fake = Fake::new(&world, "ok");
     let options = BridgeOptions { conversations: Conversations::Session, ..patient() };
@@ -145,7 +145,7 @@ async fn a_mail_on_which_the_agent_always_dies_is_given_up_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_session_at_rest_is_loaded_again_and_its_old_words_are_no_answer() {
+async fn an_idle_session_is_loaded_again_and_its_replayed_text_is_no_answer() {
     for (mode, new, handed_over) in [("loads", 1, 0), ("load-fails", 2, 1), ("ok", 2, 1)] {
         let world = World::new().await;
         let fake = Fake::new(&world, mode);
@@ -176,7 +176,7 @@ async fn a_turn_that_takes_too_long_is_cancelled_and_the_session_stays() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_heed_a_cancel_is_killed_with_all_that_it_started() {
+async fn an_agent_that_ignores_a_cancel_is_killed_with_all_that_it_started() {
     let world = World::new().await;
     let fake = Fake::new(&world, "deaf");
     let agent = Acp::new(AcpOptions { cancel_limit: Duration::from_millis(50), ..fake.options() });
@@ -210,7 +210,7 @@ async fn a_stopped_bridge_leaves_no_agent_running() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut_and_lines_without_end_are_passed_over() {
+async fn an_endless_answer_is_cut_and_endless_lines_are_skipped() {
     let world = World::new().await;
     let fake = Fake::new(&world, "huge");
     let bridge = world.start_with(fake.agent(), patient());
@@ -224,7 +224,7 @@ async fn an_answer_without_end_is_cut_and_lines_without_end_are_passed_over() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_passed_over() {
+async fn lines_that_are_not_messages_are_skipped() {
     let world = World::new().await;
     let fake = Fake::new(&world, "garbage");
     let bridge = world.start_with(fake.agent(), patient());
@@ -285,7 +285,7 @@ async fn turn(timeout: Duration, world: &World) -> Turn {
 }
 
 #[tokio::test]
-async fn a_prompt_that_nobody_waits_for_any_more_leaves_no_second_one_in_its_session() {
+async fn an_abandoned_prompt_leaves_no_second_one_in_its_session() {
     let world = World::new().await;
     let fake = Fake::new(&world, "slow");
     let agent = fake.agent();
@@ -322,7 +322,7 @@ async fn the_start_of_a_session_is_part_of_a_turns_time() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_much_before_it_reads_gets_all_answers() {
+async fn an_agent_that_sends_many_requests_before_it_reads_gets_all_answers() {
     let world = World::new().await;
     let fake = Fake::new(&world, "asks-before-it-reads");
     let bridge = world.start_with(fake.agent(), patient());

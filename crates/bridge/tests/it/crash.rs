@@ -65,7 +65,7 @@ async fn a_mail_that_the_agent_read_itself_is_answered_although_the_bridge_died(
 }
 
 #[tokio::test]
-async fn a_bridge_killed_in_the_middle_of_a_turn_takes_the_mail_up_again_at_once() {
+async fn a_bridge_killed_in_the_middle_of_a_turn_resumes_the_mail_at_once() {
     let world = World::new().await;
     world.gateway.fault([crate::gateway::Fault::Hangs]);
     let mail = world.mail().await;
@@ -78,7 +78,7 @@ async fn a_bridge_killed_in_the_middle_of_a_turn_takes_the_mail_up_again_at_once
 }
 
 #[tokio::test]
-async fn a_polite_end_gives_the_mail_back() {
+async fn a_shutdown_releases_the_mail() {
     let world = World::new().await;
     world.gateway.fault([crate::gateway::Fault::Hangs]);
     let mail = world.mail().await;

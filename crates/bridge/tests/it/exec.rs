@@ -83,7 +83,7 @@ async fn a_command_that_fails_is_given_up_with_what_it_said() {
 }
 
 #[tokio::test]
-async fn what_a_command_complains_of_is_not_told_to_whoever_gave_the_task() {
+async fn the_stderr_of_a_command_is_not_sent_to_the_owner_of_the_task() {
     let world = World::new().await;
     let script = "echo 'postgres://admin:hunter2@db/mail refused' >&2; exit 1";
     let options = BridgeOptions { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
@@ -115,7 +115,7 @@ async fn output_that_is_not_text_is_an_answer_and_the_command_runs_once() {
 
 #[tokio::test]
 async fn a_command_gets_the_environment_it_was_given_and_no_other() {
-    // What cargo gives to this test is not among it.
+    // Variables that cargo sets for this test are not inherited.
     let names = answer("env | sed 's/=.*//' | sort | tr '\\n' ' '", Input::Text).await;
     let foreign: Vec<&str> = names
         .split_whitespace()
@@ -152,7 +152,7 @@ async fn an_ended_bridge_leaves_no_command_running() {
 }
 
 #[tokio::test]
-async fn something_left_in_the_background_does_not_hold_up_the_answer() {
+async fn a_background_process_does_not_delay_the_answer() {
     assert_eq!(answer("sleep 600 & echo done", Input::Text).await, "done");
 }
 
@@ -171,7 +171,7 @@ async fn a_command_that_cannot_be_found_makes_mail_wait() {
 }
 
 #[tokio::test]
-async fn more_than_a_message_holds_comes_in_several_and_what_is_cut_is_said() {
+async fn a_long_output_is_split_into_messages_and_a_cut_is_marked() {
     let world = World::new().await;
     let (bridge, mail) = run(&world, "head -c 25000 /dev/zero | tr '\\0' 'x'", Input::Text).await;
     until("three parts", async || world.replies(&mail).await.len() == 3).await;

@@ -1,4 +1,4 @@
-//! What the gateway may do to a turn, on every route.
+//! Faults of the gateway during a turn, on every route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ async fn runs_with(route: GatewayRoute, faults: &[Fault]) -> usize {
     world.gateway.runs_of(mail.id.as_str())
 }
 
-/// A gateway that ran a message's turn, dropped the connection before its answer and was killed; the message and its bridge.
+/// A gateway that ran a message's turn, dropped the connection before its answer and was killed; the message and its
+/// bridge.
 async fn killed_after_a_run(world: &mut World, runtime: Arc<dyn Runtime>, turn_timeout: Duration) -> (Mail, Running) {
     world.gateway.fault([Fault::DropAfter]);
     let mail = world.mail().await;
@@ -76,7 +77,7 @@ async fn an_answer_that_comes_after_the_wait_is_found_in_the_history() {
 }
 
 #[tokio::test]
-async fn a_status_that_nobody_knows_is_a_turn_that_failed_and_not_an_answer() {
+async fn an_unknown_status_is_a_failed_turn_and_not_an_answer() {
     // HTTP says 200 all the same. What the turn has come to is found in the history by the next try.
     assert_eq!(runs_with(GatewayRoute::SessionsSend, &[Fault::Says("mislaid")]).await, 1);
 }
@@ -116,7 +117,7 @@ async fn a_long_answer_arrives_whole() {
 }
 
 #[tokio::test]
-async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() {
+async fn a_mail_that_always_fails_is_given_up_listed_and_can_be_revived() {
     for route in ROUTES {
         let world = World::new().await;
         world.gateway.fault([Fault::Fails; 5]);
@@ -207,7 +208,7 @@ async fn a_finished_turn_is_not_run_again_after_the_gateway_was_killed() {
 }
 
 #[tokio::test]
-async fn a_turn_that_takes_too_long_says_for_how_long_it_was_waited_for() {
+async fn the_error_of_a_turn_that_takes_too_long_names_the_timeout() {
     for route in ROUTES {
         let world = World::new().await;
         world.gateway.fault([Fault::Hangs]);
@@ -221,7 +222,7 @@ async fn a_turn_that_takes_too_long_says_for_how_long_it_was_waited_for() {
 }
 
 #[tokio::test]
-async fn the_word_that_sends_nothing_is_ours_and_not_one_that_openclaw_reserves() {
+async fn the_line_that_sends_nothing_is_not_one_that_openclaw_reserves() {
     let world = World::new().await;
     let bridge = world.start(GatewayRoute::WebSocket, quick());
     let mail = world.mail().await;
@@ -237,7 +238,7 @@ async fn the_word_that_sends_nothing_is_ours_and_not_one_that_openclaw_reserves(
 }
 
 #[tokio::test]
-async fn an_answer_of_which_only_the_beginning_is_shown_is_fetched_whole_or_said_to_be_cut() {
+async fn a_truncated_answer_is_fetched_whole_or_marked_as_cut() {
     let cut = "[cut: the gateway shows no more of this answer";
     for has_history in [true, false] {
         let world = World::new().await;
@@ -254,7 +255,7 @@ async fn an_answer_of_which_only_the_beginning_is_shown_is_fetched_whole_or_said
 }
 
 #[tokio::test]
-async fn a_long_answer_that_was_missed_is_found_whole_or_said_to_be_cut() {
+async fn a_long_answer_found_in_the_history_is_whole_or_marked_as_cut() {
     for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         for no_socket in [false, true] {
             let world = World::new().await;
@@ -281,7 +282,7 @@ async fn an_answer_after_many_calls_of_tools_is_found_in_the_history() {
 }
 
 #[tokio::test]
-async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by_every_route() {
+async fn a_turn_that_a_restarted_gateway_resumes_is_awaited_on_every_route() {
     for route in ROUTES {
         let mut world = World::new().await;
         let runtime = world.openclaw(Some(route));
@@ -299,7 +300,7 @@ async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by
 }
 
 #[tokio::test]
-async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_and_not_run_again() {
+async fn a_turn_that_a_restarted_gateway_resumes_is_not_run_again() {
     let mut world = World::new().await;
     let runtime = world.openclaw(None);
     let (mail, bridge) = killed_after_a_run(&mut world, runtime, Duration::from_secs(20)).await;

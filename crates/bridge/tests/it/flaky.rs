@@ -1,4 +1,4 @@
-//! An office that fails, before or after it has done what it was asked for.
+//! An office whose calls fail, before or after they took effect.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +28,7 @@ impl Flaky {
         self.every.store(n, Ordering::Relaxed);
     }
 
-    /// The next call is refused like this.
+    /// The error of the next call.
     pub(crate) fn refuse(&self, error: OfficeError) {
         *self.refusal.lock().unwrap() = Some(error);
     }
@@ -37,7 +37,7 @@ impl Flaky {
         if let Some(error) = self.refusal.lock().unwrap().take() {
             return Err(error);
         }
-        // Scattered: in step with the bridge's own calls, the same one would fail each time.
+        // Scattered, since a fixed interval could hit the same call of the bridge each time.
         let number = self.calls.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
         let fails = number.is_multiple_of(self.every.load(Ordering::Relaxed));
         let before = number.count_ones().is_multiple_of(2);
@@ -96,7 +96,8 @@ impl Mailbox for Flaky {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        // A claim of which nobody hears comes back only after its lease, so this one fails before.
+        // A claim whose response is lost is released only when its lease expires, so this call fails before it takes
+        // effect.
         if let Some(error) = self.refusal.lock().unwrap().take() {
             return Err(error);
         }

@@ -65,7 +65,7 @@ pub(crate) struct Inner {
     pub(crate) no_socket: bool,
     /// The gateway keeps no results of runs, only what `agent.wait` shows.
     pub(crate) no_results: bool,
-    /// The gateway is just starting: it lets nobody in by its own protocol yet, and by HTTP already.
+    /// The gateway is just starting: it rejects connections by its own protocol, but serves HTTP.
     pub(crate) is_starting: bool,
     /// How often a session's history is shown with a run of the gateway's own under way before that run has ended.
     pub(crate) recovers: u32,
@@ -216,12 +216,12 @@ impl Inner {
         json!({ "messages": all, "sessionInfo": { "hasActiveRun": is_active, "activeRunIds": if is_active { json!(["its own"]) } else { json!([]) } } })
     }
 
-    /// As a gateway that was killed and started again: what it has written down is there, what it only knew is gone.
+    /// Behaves like a killed and restarted gateway: what was on disk is there, what was in memory is lost.
     pub(crate) fn forget_runs(&mut self) {
         self.ended.clear();
     }
 
-    /// The same for a turn that had not ended: what was said is gone, and the gateway goes on with it by itself.
+    /// The same for a turn that had not ended: its answer is lost, and the gateway resumes it.
     pub(crate) fn recover(&mut self, session: &str, id: &str) {
         self.forget_runs();
         self.history.get_mut(session).unwrap().pop();
@@ -234,7 +234,7 @@ impl Inner {
     }
 }
 
-/// Ends the connection without a word: the task that serves it unwinds, without the noise of a panic.
+/// Drops the connection: the task that serves it unwinds, without a panic message.
 fn hang_up() -> ! {
     std::panic::resume_unwind(Box::new("the gateway hangs up"))
 }
@@ -352,7 +352,7 @@ async fn upgrade(State(shared): State<Shared>, upgrade: WebSocketUpgrade) -> Res
     })
 }
 
-/// One line. Ends, and with it the connection, as soon as something goes wrong.
+/// Serves one connection; ends it at the first error.
 async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
     let challenge = json!({ "type": "event", "event": "connect.challenge", "payload": { "nonce": "n" } });
     socket.send(Message::text(challenge.to_string())).await.ok()?;
@@ -371,7 +371,7 @@ async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
                 }
                 let_in = params["auth"]["token"].as_str() == Some(&*shared.lock().unwrap().token);
                 assert_eq!(params["client"]["id"], "gateway-client", "the gateway refuses all others");
-                // One that goes on with what was cut off has just been started.
+                // A gateway that resumes interrupted turns has just been started.
                 let uptime = if shared.lock().unwrap().recovering.is_some() { 1_000 } else { 3_600_000 };
                 let hello = json!({ "type": "hello-ok", "protocol": 4, "snapshot": { "uptimeMs": uptime } });
                 let_in.then_some(hello).ok_or("unauthorized")

@@ -114,7 +114,7 @@ async fn a_mail_delivered_to_two_bridges_has_one_answer() {
     patient.turn_timeout = std::time::Duration::from_secs(2);
     let first = world.start(GatewayRoute::Chat, patient);
     until("a turn", async || world.gateway.lock().faults.is_empty()).await;
-    // The office hands it out a second time while the first bridge is at it.
+    // The office lets it be claimed a second time while the first bridge works on it.
     world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
     let other = world.state.path().join("elsewhere");
     let quicker = Arc::new(amb_bridge::exec::Exec {
@@ -142,7 +142,7 @@ async fn a_second_bridge_with_the_same_ledger_is_refused() {
 }
 
 #[tokio::test]
-async fn a_mail_claimed_by_nobody_any_more_is_not_taken_from_who_has_it_now() {
+async fn a_mail_whose_claim_expired_is_left_to_its_new_consumer() {
     let world = World::new().await;
     let mail = world.mail().await;
     world.start(GatewayRoute::Chat, crate::world::deadly(Step::Claimed)).dies().await;

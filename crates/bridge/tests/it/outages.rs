@@ -1,4 +1,4 @@
-//! The gateway, the token or the office is not there for a while: mail waits, nothing is lost or given up.
+//! Outages of the gateway, the token or the office: mail waits, nothing is lost or given up.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_said_and_waited_for() {
+async fn a_refused_token_is_reported_and_mail_waits() {
     for route in [None, Some(GatewayRoute::Chat), Some(GatewayRoute::WebSocket), Some(GatewayRoute::SessionsSend)] {
         let world = World::new().await;
         world.gateway.lock().token = "another".into();
@@ -55,7 +55,7 @@ async fn a_token_that_is_refused_is_said_and_waited_for() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_at_the_start_before_any_mail() {
+async fn an_unusable_gateway_is_reported_at_the_start_before_any_mail() {
     let mut world = World::new().await;
     world.gateway.lock().token = "another".into();
     let bridge = world.start_with(world.openclaw(None), quick());
@@ -73,7 +73,7 @@ async fn what_is_wrong_is_said_at_the_start_before_any_mail() {
 }
 
 #[tokio::test]
-async fn a_route_that_is_not_offered_is_said_and_waited_for() {
+async fn a_route_that_is_not_offered_is_reported_and_mail_waits() {
     let world = World::new().await;
     world.gateway.lock().no_chat = true;
     let mail = world.mail().await;
@@ -85,7 +85,7 @@ async fn a_route_that_is_not_offered_is_said_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_forbidden_is_said_and_waited_for() {
+async fn a_forbidden_tool_is_reported_and_mail_waits() {
     let world = World::new().await;
     world.gateway.fault([Fault::Forbidden]);
     let mail = world.mail().await;
@@ -112,10 +112,10 @@ async fn a_gateway_that_is_too_busy_makes_mail_wait_and_gives_none_up() {
 }
 
 #[tokio::test]
-async fn an_office_that_fails_now_and_then_costs_no_reply_and_makes_no_second() {
+async fn a_flaky_office_loses_and_duplicates_no_reply() {
     let world = World::new().await;
     let office = Arc::new(Flaky::new(world.bob.clone()));
-    // Of every verb, before and after it took effect.
+    // Every verb fails, before and after it took effect.
     office.fail_every(3);
     let bridge = start(office, world.openclaw(Some(GatewayRoute::WebSocket)), &world.ledger(), quick());
     let mut mail = Vec::new();
@@ -130,7 +130,7 @@ async fn an_office_that_fails_now_and_then_costs_no_reply_and_makes_no_second() 
 }
 
 #[tokio::test]
-async fn an_office_that_lets_the_agent_in_no_more_ends_the_bridge() {
+async fn a_rejected_key_ends_the_bridge() {
     let world = World::new().await;
     let office = Arc::new(Flaky::new(world.bob.clone()));
     office.refuse(OfficeError::new(Code::Unauthorized, "that key is not known"));
@@ -139,7 +139,7 @@ async fn an_office_that_lets_the_agent_in_no_more_ends_the_bridge() {
 }
 
 #[tokio::test]
-async fn an_answer_that_has_nowhere_to_go_is_kept_and_sent_when_it_has() {
+async fn an_undeliverable_answer_is_kept_and_sent_when_it_is_retried() {
     let world = World::new().await;
     let closed = amb_core::Card { allow_from: amb_core::AllowFrom(vec!["carol".into()]), ..Default::default() };
     world.alice.register(closed).await.unwrap();

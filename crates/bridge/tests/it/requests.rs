@@ -1,4 +1,4 @@
-//! Requests for a connection: the agent is told once who asks, and no more than that.
+//! Connection requests: each is reported to the agent once, by name alone.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn telling() -> BridgeOptions {
 }
 
 #[tokio::test]
-async fn a_request_for_a_connection_wakes_the_agent_once_with_a_name_and_nothing_else() {
+async fn a_connection_request_is_reported_once_by_name_alone() {
     let world = World::new().await;
     let office = MemoryOffice::with_connections(true);
     let (carol, bob) = (office.mailbox("carol".parse().unwrap()), office.mailbox("bob".parse().unwrap()));
@@ -31,7 +31,7 @@ async fn a_request_for_a_connection_wakes_the_agent_once_with_a_name_and_nothing
     assert_eq!(told(), ["carol".parse().unwrap()]);
     bridge.stop().await;
 
-    // Asked while the bridge was away: told when it is back; the one before is not told again.
+    // A request made while the bridge was stopped is reported after its start; the earlier one is not repeated.
     let dave = office.mailbox("dave".parse().unwrap());
     dave.register(Default::default()).await.unwrap();
     dave.connect(bob.me(), None).await.unwrap();

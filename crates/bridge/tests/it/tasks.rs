@@ -1,4 +1,4 @@
-//! TaskHandling: taken on, done or failed, and their owner told of each, once.
+//! Tasks: accepted, completed or failed, each reported to the owner once.
 
 use amb_bridge::openclaw::GatewayRoute;
 use amb_bridge::{BridgeOptions, Ledger, Step, TaskHandling};
@@ -18,7 +18,7 @@ async fn state(world: &World) -> (TaskState, Option<String>) {
     (task.state, task.note)
 }
 
-/// What the owner was told, in order.
+/// The task updates that the owner got, in order.
 async fn updates(world: &World, mail: &Mail) -> Vec<TaskState> {
     let history = world.alice.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
     let updates = history.messages.iter().rev().filter(|message| message.kind == Kind::TaskUpdate);
@@ -26,7 +26,7 @@ async fn updates(world: &World, mail: &Mail) -> Vec<TaskState> {
 }
 
 #[tokio::test]
-async fn a_task_is_taken_on_done_and_reported_once_whenever_the_bridge_is_killed() {
+async fn a_task_is_accepted_completed_and_reported_once_whenever_the_bridge_is_killed() {
     for route in [GatewayRoute::Chat, GatewayRoute::WebSocket] {
         for step in Step::ALL {
             let world = World::new().await;
@@ -43,7 +43,7 @@ async fn a_task_is_taken_on_done_and_reported_once_whenever_the_bridge_is_killed
 }
 
 #[tokio::test]
-async fn a_task_that_never_goes_through_fails_with_the_reason_whenever_the_bridge_is_killed() {
+async fn a_task_whose_turns_all_fail_is_failed_whenever_the_bridge_is_killed() {
     for step in Step::ALL.into_iter().skip(2) {
         let world = World::new().await;
         world.gateway.fault([Fault::Fails; 5]);
@@ -82,7 +82,7 @@ async fn a_task_that_the_agent_has_ended_itself_is_left_alone() {
 }
 
 #[tokio::test]
-async fn news_of_a_task_is_shown_and_not_answered() {
+async fn a_task_update_is_shown_and_not_answered() {
     let world = World::new().await;
     let given = Draft::task("alice".parse().unwrap(), "work", "do it");
     let given = world.bob.send(given).await.unwrap();
@@ -128,7 +128,7 @@ async fn the_turn_decides_by_its_first_line_and_nothing_is_accepted_before_it() 
 }
 
 #[tokio::test]
-async fn a_question_and_a_plain_answer_are_words_and_leave_the_task_as_it_is() {
+async fn a_question_and_a_plain_answer_are_sent_and_leave_the_task_as_it_is() {
     let cases = [
         ("[mailbox: question]\nwhich branch?", vec!["which branch?"]),
         ("I must ask my person first.", vec!["I must ask my person first."]),
@@ -186,8 +186,8 @@ async fn a_result_longer_than_a_note_goes_on_in_messages() {
 }
 
 #[tokio::test]
-async fn words_with_a_move_that_cannot_be_made_are_sent_as_a_message() {
-    // Accepted once, told twice; the second word must not vanish.
+async fn the_note_of_an_impossible_move_is_sent_as_a_message() {
+    // Accepted once with two notes; the second note must not be lost.
     let (world, mail, bridge) = decided("[mailbox: accepted]\nby tomorrow").await;
     world.gateway.fault([Fault::Answers("[mailbox: accepted]\nrather the day after")]);
     world.mail_in(&mail.session, "when?").await;
@@ -203,7 +203,7 @@ async fn words_with_a_move_that_cannot_be_made_are_sent_as_a_message() {
 }
 
 #[tokio::test]
-async fn words_with_a_move_that_cannot_be_made_are_sent_once_whenever_the_bridge_is_killed() {
+async fn the_note_of_an_impossible_move_is_sent_once_whenever_the_bridge_is_killed() {
     for step in Step::ALL.into_iter().skip(2) {
         let world = World::new().await;
         world.gateway.fault([Fault::Answers("[mailbox: working]\nhalf of it")]);

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::gateway::Fault;
 use crate::world::{Mail, ROUTES, World, deadly, quick, until};
 
-/// A model that says which mail it was given, and answers when it is let.
+/// A model that reports which mail it was given, and answers when the test lets it.
 struct Model {
     begun: mpsc::Sender<String>,
     may_end: Semaphore,
@@ -23,10 +23,6 @@ struct Model {
 impl Runtime for Model {
     fn describe(&self) -> String {
         "model".into()
-    }
-
-    fn is_idempotent(&self) -> bool {
-        false
     }
 
     async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
@@ -109,7 +105,7 @@ async fn turns_of_one_session_follow_each_other_while_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
+async fn a_mail_that_keeps_failing_delays_no_other() {
     let world = World::new().await;
     let (model, _begins) = model();
     model.may_end.add_permits(10);
@@ -222,7 +218,7 @@ async fn a_bridge_killed_with_several_turns_under_way_sends_one_reply_for_each_m
 }
 
 #[tokio::test]
-async fn an_ended_bridge_gives_back_all_that_was_under_way_or_waited() {
+async fn a_shutdown_releases_all_running_and_waiting_mail() {
     let world = World::new().await;
     let (model, mut begins) = model();
     let first = world.mail().await;
@@ -237,7 +233,7 @@ async fn an_ended_bridge_gives_back_all_that_was_under_way_or_waited() {
 }
 
 #[tokio::test]
-async fn a_turn_that_hangs_keeps_no_other_waiting() {
+async fn a_turn_that_hangs_delays_no_other() {
     let world = World::new().await;
     world.gateway.fault([Fault::Hangs]);
     let slow = world.mail().await;

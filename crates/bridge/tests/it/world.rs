@@ -32,7 +32,7 @@ pub(crate) struct World {
     sent: AtomicUsize,
 }
 
-/// A bridge at work.
+/// A running bridge.
 pub(crate) struct Running {
     task: JoinHandle<Result<(), OfficeError>>,
     stop: Option<oneshot::Sender<()>>,
@@ -40,24 +40,24 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// A polite end.
+    /// Shuts it down.
     pub(crate) async fn stop(mut self) {
         let _ = self.stop.take().unwrap().send(());
         self.task.await.unwrap().unwrap();
     }
 
-    /// As kill -9 does: nothing is said, nothing is given back.
+    /// Stops it as kill -9 does: it releases nothing.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
-        is_let_go(&self.ledger).await;
+        ledger_is_unlocked(&self.ledger).await;
     }
 
     /// Waits until it has died at a checkpoint.
     pub(crate) async fn dies(self) {
         let ended = tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("it goes on living");
         assert!(ended.unwrap_err().is_panic());
-        is_let_go(&self.ledger).await;
+        ledger_is_unlocked(&self.ledger).await;
     }
 
     pub(crate) async fn ends(self) -> Result<(), OfficeError> {
@@ -105,7 +105,7 @@ impl World {
         Mail { id: sent.message_id, session: sent.session_id }
     }
 
-    /// What bob has answered, oldest first, but for news of tasks.
+    /// Bob's answers, oldest first, without task updates.
     pub(crate) async fn replies(&self, mail: &Mail) -> Vec<String> {
         let history = self.alice.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
         let by_bob =
@@ -119,13 +119,13 @@ impl World {
         until("an answer", async || !self.replies(mail).await.is_empty()).await;
     }
 
-    /// The mail is handled whole, and so is all that came before: a later one has its answer.
+    /// Waits until all mail sent so far is handled: a later one has its answer.
     pub(crate) async fn settle(&self) {
         let marker = self.mail().await;
         self.is_answered(&marker).await;
     }
 
-    /// One answer, the model's, and no more after everything has calmed down.
+    /// Asserts that there is one answer, the model's, also after all mail was handled.
     pub(crate) async fn has_one_answer(&self, mail: &Mail, what: &str) {
         self.is_answered(mail).await;
         self.settle().await;
@@ -142,8 +142,8 @@ impl World {
     }
 }
 
-/// The turns of a bridge that died end a moment after it, and with them its hold on the ledger.
-async fn is_let_go(ledger: &Path) {
+/// Waits until the ledger is unlocked: the turns of a bridge that died end a moment after it.
+async fn ledger_is_unlocked(ledger: &Path) {
     until("end of its turns", async || !Ledger::look(ledger).is_held().unwrap()).await;
 }
 
@@ -161,7 +161,8 @@ pub(crate) fn start(
     Running { task, stop: Some(stop), ledger: ledger.to_owned() }
 }
 
-/// Short waits, so that tests are quick; one message at a time, so that a later one's answer means that all before it are done.
+/// Short waits, so that tests are quick; one message at a time, so that a later one's answer means that all before it
+/// are done.
 pub(crate) fn quick() -> BridgeOptions {
     BridgeOptions {
         turn_timeout: Duration::from_millis(800),
@@ -173,7 +174,7 @@ pub(crate) fn quick() -> BridgeOptions {
     }
 }
 
-/// Dies at the first arrival at this step, without the noise of a panic.
+/// Options with which the bridge dies when it first reaches this step, without a panic message.
 pub(crate) fn deadly(step: Step) -> BridgeOptions {
     let died = AtomicUsize::new(0);
     let checkpoint = move |reached| {
@@ -184,7 +185,7 @@ pub(crate) fn deadly(step: Step) -> BridgeOptions {
     BridgeOptions { checkpoint: Some(Arc::new(checkpoint)), ..quick() }
 }
 
-/// Polls until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !is().await {
