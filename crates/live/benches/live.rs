@@ -1,7 +1,8 @@
 //! What live messaging costs, as ratios to the bare thing underneath, measured in the same run.
 //!
-//! `cargo bench -p amb-live` prints them; no number is asserted. NATS is a server of our own on the loopback. For a profiler:
-//! `cargo bench -p amb-live -- 'WORDS OF A LINE' ours` runs that line alone, and of it our half (or `bare`) for some seconds.
+//! `cargo bench -p amb-live` prints them; no number is asserted. NATS is a server of our own on the loopback. For a
+//! profiler: `cargo bench -p amb-live -- 'WORDS OF A LINE' ours` runs that line alone, and of it our half (or `bare`)
+//! for some seconds.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::collections::VecDeque;

@@ -109,7 +109,7 @@ impl From<InboxMessage> for Parcel {
     }
 }
 
-/// What became of a parcel.
+/// The outcome of publishing a parcel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The receiving router acknowledged that the message is in the goal's buffer.
@@ -148,7 +148,7 @@ pub enum BrokerError {
     /// The outbox cannot be written.
     #[error("not connected, and the outbox cannot be written; nothing was queued")]
     Outbox(#[source] std::io::Error),
-    /// The broker would not take this.
+    /// The broker rejected the request.
     #[error("{0}")]
     Rejected(String),
 }

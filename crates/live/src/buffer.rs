@@ -16,8 +16,8 @@ pub const INBOX_CAPACITY: usize = 64;
 
 /// Peer messages that wait for a goal's next turn, oldest first, at most [`INBOX_CAPACITY`].
 ///
-/// A turn empties it with [`drain`](Self::drain), as in the original, or better with [`take`](Self::take): what was taken
-/// comes back unless the turn confirms that it has used it, so a turn that fails half-way loses nothing.
+/// A turn empties it with [`drain`](Self::drain), as in the original, or better with [`take`](Self::take): what was
+/// taken comes back unless the turn confirms that it has used it, so a turn that fails half-way loses nothing.
 #[derive(Debug)]
 pub struct InboxBuffer {
     goal: GoalId,
@@ -51,7 +51,7 @@ impl InboxBuffer {
         self.arrived.notify_one();
     }
 
-    /// Takes everything, oldest first, for good.
+    /// Removes and returns everything, oldest first.
     pub fn drain(&self) -> Vec<InboxMessage> {
         self.queue.lock().drain(..).map(Arc::unwrap_or_clone).collect()
     }

@@ -21,11 +21,6 @@ impl AllowedDelegates {
         Self(patterns.into_iter().map(Into::into).collect())
     }
 
-    /// Everybody.
-    pub fn everybody() -> Self {
-        Self::default()
-    }
-
     /// Whether every agent is allowed.
     pub fn allows_everybody(&self) -> bool {
         self.0.is_empty() || self.0.iter().any(|pattern| pattern == "*")

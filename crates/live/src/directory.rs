@@ -1,4 +1,4 @@
-//! Who can be written to: agents that were configured, and those that are live.
+//! The agents that can be written to: configured and live ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Peer {
     pub live_goals: Vec<GoalId>,
 }
 
-/// Agents with their descriptions and live goals. What a broker's roster tells is in it by itself.
+/// Agents with their descriptions and live goals: those that were added, and those in the broker's roster.
 pub struct PeerDirectory {
     broker: Arc<dyn Broker>,
     configured: RwLock<BTreeMap<AgentName, Configured>>,
@@ -48,14 +48,6 @@ impl PeerDirectory {
     pub fn add_goal(&self, agent: AgentName, goal: GoalId) {
         let mut configured = self.configured.write();
         configured.entry(agent).or_default().goals.insert(goal);
-    }
-
-    /// Removes a goal that [`add_goal`](Self::add_goal) added.
-    pub fn remove_goal(&self, agent: &AgentName, goal: GoalId) {
-        let mut configured = self.configured.write();
-        if let Some(agent) = configured.get_mut(agent) {
-            agent.goals.remove(&goal);
-        }
     }
 
     /// The live goals of one agent, or `None` if there is no such agent.

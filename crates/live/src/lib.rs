@@ -1,8 +1,8 @@
 //! Live peers: goals that find each other and exchange messages, in one process and across machines by NATS.
 //!
-//! A **goal** is one live run of an agent, with a bounded inbox in memory. Peers write to an agent, and every live goal of
-//! it gets the message at its next turn. Nothing here is durable except where it says so: mail that must not be lost rests
-//! in a [`Mailbox`](amb_core::Mailbox), and the two meet in [`MailHints`] and in `durable` sends.
+//! A **goal** is one live run of an agent, with a bounded inbox in memory. Peers write to an agent, and every live goal
+//! of it gets the message at its next turn. Nothing here is durable except where it says so: mail that must not be lost
+//! rests in a [`Mailbox`](amb_core::Mailbox), and the two meet in [`MailHints`] and in `durable` sends.
 //!
 //! | what | where |
 //! |---|---|

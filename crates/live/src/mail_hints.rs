@@ -15,15 +15,15 @@ use crate::protocol::Protocol;
 /// How long one request for events waits at the office.
 const WAIT: Duration = Duration::from_secs(25);
 /// The first and the longest pause after an office failed.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 /// Characters of a message that a hint shows.
-const PREVIEW: usize = 200;
+const PREVIEW_CHARS: usize = 200;
 
 /// Puts a hint into a goal's buffer when mail comes for its agent, until dropped.
 ///
-/// The mail itself stays where it is, unread; the goal gets a short message in its buffer ([`Protocol::NewMail`], from the
-/// mail's sender as the office knows it), and at the start one [`Protocol::UnreadMail`] if mail has been waiting. So a goal
-/// that loops over its buffer needs no second place to look.
+/// The mail itself stays where it is, unread; the goal gets a short message in its buffer ([`Protocol::NewMail`], from
+/// the mail's sender as the office knows it), and at the start one [`Protocol::UnreadMail`] if mail has been waiting.
+/// So a goal that loops over its buffer needs no second place to look.
 #[derive(Debug)]
 #[must_use = "hints come until this is dropped"]
 pub struct MailHints(AbortHandle);
@@ -43,7 +43,7 @@ impl Drop for MailHints {
 
 async fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) {
     let mut since: Option<Cursor> = None;
-    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
     loop {
         let next = match &since {
             None => begin(&*office, &goal).await,
@@ -70,7 +70,7 @@ async fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) {
     }
 }
 
-/// Takes the cursor before the count: mail that arrives in between is hinted at twice rather than not at all.
+/// Takes the cursor before the count, so that mail that arrives in between is hinted at twice rather than not at all.
 async fn begin(office: &dyn Mailbox, goal: &InboxBuffer) -> amb_core::mailbox::Result<Cursor> {
     let cursor = office.events(None, Duration::ZERO).await?.cursor;
     let unread = office.inbox(true).await?.unread();
@@ -93,7 +93,7 @@ fn new_mail(office: &dyn Mailbox, mail: &NewMessage) -> InboxMessage {
         message_id: mail.message_id.clone(),
         session_id: mail.session_id.clone(),
         subject: mail.subject.clone(),
-        preview: mail.content.chars().take(PREVIEW).collect(),
+        preview: mail.content.chars().take(PREVIEW_CHARS).collect(),
         extra: Object::new(),
     };
     InboxMessage {

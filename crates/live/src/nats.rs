@@ -1,16 +1,16 @@
 //! The broker between processes: NATS. The client crate changes often; nothing outside this module names it.
 
-mod answers;
+mod acks;
 mod awaited;
 mod broadcast;
 mod connect;
 mod options;
-mod pad;
 mod presence;
 mod receive;
 mod replay;
 mod servers;
 mod wire;
+mod write_buffer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use amb_core::wire::inbox::Envelope;
 use amb_core::{GoalId, Timestamp, id::fresh_uuid};
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::stream::abortable;
 use tokio::sync::mpsc;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,6 +37,9 @@ use awaited::{AckOutcome, Awaited, PendingAck};
 use presence::{PresenceBucket, causes};
 use wire::Wire;
 
+/// Capacity of the queue of new subscriptions.
+const NEW_SUBSCRIPTIONS: usize = 256;
+
 /// Set where a message may be sent twice; receivers skip the second.
 const ID_HEADER: &str = "Nats-Msg-Id";
 
@@ -49,7 +53,7 @@ pub struct NatsBroker {
     /// Wakes the replay of the outbox.
     replay: Arc<tokio::sync::Notify>,
     /// New subscriptions, for the task that receives.
-    lines: mpsc::Sender<receive::GoalSubscription>,
+    subscriptions: mpsc::Sender<receive::GoalSubscription>,
     /// Ends the tasks of this connection.
     _tasks: DropGuard,
 }
@@ -91,28 +95,31 @@ impl NatsBroker {
         let presence =
             Arc::new(PresenceBucket::new(client.clone(), options.presence_bucket, options.expiry, Arc::clone(&roster)));
         // Subscribes before reading: an entry written in between is seen twice rather than not at all.
-        let heard = subscribe(presence.subject()).await?;
+        let writes = subscribe(presence.subject()).await?;
         presence.load().await?;
 
         let tasks = CancellationToken::new();
-        let (lines, new_lines) = receive::lines();
+        let (subscriptions, new_subscriptions) = mpsc::channel(NEW_SUBSCRIPTIONS);
         let replay = Arc::new(tokio::sync::Notify::new());
-        let run = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
-            let tasks = tasks.clone();
-            tokio::spawn(async move {
-                tasks.run_until_cancelled(task).await;
-            });
-        };
-        run(Box::pin(awaited::listen(replies, Arc::clone(&wire.awaited))));
-        run(Box::pin(awaited::watch(Arc::clone(&wire.awaited))));
-        run(Box::pin(receive::receive(client, new_lines)));
-        run(Box::pin(receive::hear_presence(heard, Arc::clone(&presence))));
-        run(Box::pin(connect::watch(events, Arc::clone(&wire), Arc::clone(&presence), Arc::clone(&replay))));
-        run(Box::pin(receive::keep_present(Arc::clone(&presence), Arc::clone(&wire))));
+        spawn(&tasks, awaited::listen(replies, Arc::clone(&wire.awaited)));
+        spawn(&tasks, awaited::watch(Arc::clone(&wire.awaited)));
+        spawn(&tasks, receive::receive(client, new_subscriptions));
+        spawn(&tasks, presence::watch(writes, Arc::clone(&presence)));
+        spawn(&tasks, connect::watch(events, Arc::clone(&wire), Arc::clone(&presence), Arc::clone(&replay)));
+        spawn(&tasks, Arc::clone(&presence).keep(Arc::clone(&wire)));
         if let Some(outbox) = &outbox {
-            run(Box::pin(replay::replay(Arc::clone(outbox), Arc::clone(&wire), Arc::clone(&replay))));
+            spawn(&tasks, replay::replay(Arc::clone(outbox), Arc::clone(&wire), Arc::clone(&replay)));
         }
-        Ok(Arc::new(Self { wire, presence, roster, outbox, envelope, replay, lines, _tasks: tasks.drop_guard() }))
+        Ok(Arc::new(Self {
+            wire,
+            presence,
+            roster,
+            outbox,
+            envelope,
+            replay,
+            subscriptions,
+            _tasks: tasks.drop_guard(),
+        }))
     }
 
     /// Whether there is a connection now.
@@ -146,7 +153,7 @@ impl NatsBroker {
             };
             return Ok(envelope.write().map_err(rejected)?.into());
         }
-        Ok(self.wire.pad.copy(&message.write().map_err(rejected)?))
+        Ok(self.wire.buffer.copy(&message.write().map_err(rejected)?))
     }
 
     async fn send(&self, subject: &str, payload: Bytes) -> Result<PublishOutcome, BrokerError> {
@@ -175,6 +182,11 @@ impl NatsBroker {
     }
 }
 
+/// Runs a task until it ends or `tasks` is cancelled.
+fn spawn(tasks: &CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(tasks.clone().run_until_cancelled_owned(task));
+}
+
 #[async_trait]
 impl Broker for NatsBroker {
     fn describe(&self) -> String {
@@ -197,10 +209,10 @@ impl Broker for NatsBroker {
             // Must not overtake a message that may still go to the outbox.
             return Soon::later(self.send(subject, payload).map(PublishReceipt::now));
         }
-        let receipt = move |handed: Result<PendingAck, BrokerError>| match handed {
-            Ok(question) => {
+        let receipt = move |result: Result<PendingAck, BrokerError>| match result {
+            Ok(pending) => {
                 let wire = Arc::clone(&self.wire);
-                PublishReceipt::later(async move { wire.outcome(question).await })
+                PublishReceipt::later(async move { wire.outcome(pending).await })
             }
             Err(error) => PublishReceipt::now(Err(error)),
         };
@@ -209,9 +221,9 @@ impl Broker for NatsBroker {
             Ok(publish) => publish,
             Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
         };
-        match self.wire.hand_over(publish.clone()).now_or_never() {
-            Some(handed) => Soon::now(receipt(handed)),
-            None => Soon::later(self.wire.hand_over(publish).map(receipt)),
+        match self.wire.hand_to_client(publish.clone()).now_or_never() {
+            Some(result) => Soon::now(receipt(result)),
+            None => Soon::later(self.wire.hand_to_client(publish).map(receipt)),
         }
     }
 
@@ -221,12 +233,15 @@ impl Broker for NatsBroker {
         }
         let messages = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let (line, end) = receive::GoalSubscription::new(messages, inlet);
-        self.lines.send(line).await.map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
-        let subscription = Subscription::new(move || end.come());
+        let (subscription, end) = abortable(receive::GoalMessages { messages, inlet });
+        self.subscriptions
+            .send(subscription)
+            .await
+            .map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
+        let subscription = Subscription::new(move || end.abort());
         // The server reports a refused subscription asynchronously, or not at all. So the subject is probed by an empty
         // message, which every receiver of ours acknowledges.
-        match self.wire.ask(subject, Bytes::new(), None).await?.await {
+        match self.wire.send_for_ack(subject, Bytes::new(), None).await?.await {
             AckOutcome::Buffered => Ok(subscription),
             AckOutcome::NobodyListens => Err(BrokerError::Rejected(format!(
                 "the server does not hand us {subject}; may this user subscribe to agent.inbox.*?"

@@ -1,4 +1,4 @@
-//! Messages that wait on disk for a broker to come back: bounded, fsynced, in order.
+//! Messages that wait on disk until the broker is reachable: bounded, fsynced, in order.
 
 mod entry;
 
@@ -37,7 +37,6 @@ impl OutboxOptions {
     }
 }
 
-/// Why a message could not be queued.
 #[derive(Debug)]
 pub(crate) enum NotQueued {
     Full(String),
@@ -123,7 +122,6 @@ impl Outbox {
         self.state.lock().waiting.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
     }
 
-    /// Number of waiting messages.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().waiting.len()
     }
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_queued_is_there_in_order_after_the_process_ended() {
+    async fn queued_messages_survive_the_process_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let options = OutboxOptions::new(dir.path());
         let outbox = Arc::new(Outbox::open(options.clone()).unwrap());

@@ -1,4 +1,4 @@
-//! The crate in four verbs: connect, join, list peers, send.
+//! The crate's main interface: connect, join, list peers, send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::broker::{Broker, BrokerError, LiveGoal, LocalBroker};
 use crate::buffer::{Batch, InboxBuffer};
-use crate::delegates::AllowedDelegates;
 use crate::directory::{Peer, PeerDirectory};
 use crate::nats::{NatsBroker, NatsOptions};
 use crate::router::InboxRouter;
-use crate::tools::{DEFAULT_BROADCAST_CAP, PeerContext, SendError, SendReport, SendToPeer, send_to_peer};
+use crate::tools::{PeerContext, SendError, SendReport, SendToPeer, send_to_peer};
 
 /// How long joining waits for the subscription.
-const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the goals are.
 #[derive(Debug, Clone)]
@@ -122,7 +121,7 @@ impl LivePeers {
         let description = description.into().chars().take(MAX_DESCRIPTION_CHARS).collect();
         // From here on dropping the goal undoes what was done, also if this future is cancelled.
         let goal = Goal { agent, buffer: self.shared.router.register(id), peers: self.clone(), left: false };
-        self.shared.router.ready(id, JOIN_PATIENCE).await?;
+        self.shared.router.ready(id, JOIN_TIMEOUT).await?;
         let live = LiveGoal { goal_id: id, agent_id: goal.agent.clone(), description };
         self.shared.broker.announce(live).await?;
         Ok(goal)
@@ -133,8 +132,8 @@ impl LivePeers {
         self.shared.directory.peers()
     }
 
-    /// Sends to every live goal of an agent, or of all agents with `*`. For more (allowed delegates, mail as the fallback)
-    /// see [`context`](Self::context) and [`send_to_peer`].
+    /// Sends to every live goal of an agent, or of all agents with `*`. For more (allowed delegates, mail as the
+    /// fallback) see [`context`](Self::context) and [`send_to_peer`].
     pub async fn send(
         &self,
         from: impl Into<Sender>,
@@ -154,18 +153,11 @@ impl LivePeers {
     /// What the tools need, on behalf of a sender. Its fields can be changed before use.
     pub fn context(&self, from: impl Into<Sender>) -> PeerContext {
         let Sender { agent_id, goal_id } = from.into();
-        PeerContext {
-            agent_id,
-            goal_id,
-            allowed_delegates: AllowedDelegates::everybody(),
-            directory: Some(Arc::clone(&self.shared.directory)),
-            broker: Arc::clone(&self.shared.broker),
-            mailbox: None,
-            broadcast_cap: DEFAULT_BROADCAST_CAP,
-        }
+        let directory = Some(Arc::clone(&self.shared.directory));
+        PeerContext { goal_id, directory, ..PeerContext::new(agent_id, Arc::clone(&self.shared.broker)) }
     }
 
-    /// Who there is; agents can be added that announce themselves nowhere.
+    /// The directory; agents that are on no broker can be added to it.
     pub fn directory(&self) -> &PeerDirectory {
         &self.shared.directory
     }
@@ -181,7 +173,8 @@ impl LivePeers {
     }
 }
 
-/// One live run of an agent in this process. It ends when this is dropped, or sooner and surely with [`leave`](Self::leave).
+/// One live run of an agent in this process. Dropping it ends the run in the background; [`leave`](Self::leave) waits
+/// for that.
 pub struct Goal {
     agent: AgentName,
     buffer: Arc<InboxBuffer>,

@@ -3,7 +3,7 @@
 use amb_core::{MessageId, Object, SessionId};
 use serde::{Deserialize, Serialize};
 
-/// A structured body. Everything else is plain text; [`Protocol::parse`] tells.
+/// A structured body. [`Protocol::parse`] returns `None` for plain text.
 ///
 /// ```
 /// use amb_live::Protocol;
@@ -97,10 +97,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The structured body that a text is, if it is one.
+    /// Parses a structured body; `None` for anything else.
     pub fn parse(body: &str) -> Option<Self> {
         let body = body.trim();
-        // Nearly every body is prose, which the first byte tells.
+        // Nearly every body is prose, recognised by its first byte.
         if !body.starts_with('{') {
             return None;
         }

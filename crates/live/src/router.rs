@@ -20,7 +20,7 @@ use crate::message::{goal_of_subject, inbox_subject};
 use table::{RoutingTable, SubscriptionState};
 
 /// Most concurrent subscribe requests.
-const SUBSCRIBING_AT_ONCE: usize = 64;
+const CONCURRENT_SUBSCRIBES: usize = 64;
 
 /// Bounds of a router.
 #[derive(Debug, Clone)]
@@ -64,9 +64,10 @@ pub struct RouterCounts {
 
 /// Routes parcels to the buffers of this process's goals, by the subject they came on and by nothing else.
 ///
-/// It subscribes to the subjects of its own goals only, and tries again when a subscribe fails. Where all goals live in this
-/// process (the local broker), a message to a goal that has not registered yet waits for it in a buffer made on demand,
-/// bounded in number, bytes and time; between processes [`expect`](Self::expect) does the same for a goal about to start.
+/// It subscribes to the subjects of its own goals only, and tries again when a subscribe fails. Where all goals live in
+/// this process (the local broker), a message to a goal that has not registered yet waits for it in a buffer made on
+/// demand, bounded in number, bytes and time; between processes [`expect`](Self::expect) does the same for a goal about
+/// to start.
 #[derive(Clone)]
 pub struct InboxRouter {
     inner: Arc<RouterState>,
@@ -111,7 +112,7 @@ impl InboxRouter {
         Self::with_options(broker, RouterOptions::default())
     }
 
-    /// A router with bounds of one's own.
+    /// A router with these bounds.
     pub fn with_options(broker: Arc<dyn Broker>, options: RouterOptions) -> Self {
         let inner = Arc::new_cyclic(|weak: &Weak<RouterState>| {
             let inlet: Arc<dyn Inlet> = Arc::new(WeakInlet(Weak::clone(weak)));
@@ -136,10 +137,10 @@ impl InboxRouter {
         tokio::spawn(async move { run(inner, cancel).await })
     }
 
-    /// Returns the buffer of a goal that runs in this process, with what came for it before.
+    /// Returns the buffer of a goal that runs in this process, with the messages that arrived before.
     pub fn register(&self, goal: GoalId) -> Arc<InboxBuffer> {
         let buffer = self.inner.table.lock().register(goal);
-        self.inner.link(goal);
+        self.inner.subscribe(goal);
         buffer
     }
 
@@ -147,17 +148,17 @@ impl InboxRouter {
     /// processes, where no other process would keep them.
     pub fn expect(&self, goal: GoalId) {
         self.inner.table.lock().expect(goal, Instant::now(), &self.inner.options);
-        self.inner.link(goal);
+        self.inner.subscribe(goal);
     }
 
     /// Waits until messages for a registered goal reach this process. An error is the broker's last one; the router
     /// retries all the same.
-    pub async fn ready(&self, goal: GoalId, patience: Duration) -> Result<(), BrokerError> {
+    pub async fn ready(&self, goal: GoalId, timeout: Duration) -> Result<(), BrokerError> {
         let mut progress = self.inner.progress.subscribe();
         let last_refusal = Mutex::new(None::<String>);
-        let standing = async {
+        let subscribed = async {
             loop {
-                match self.inner.table.lock().link(goal) {
+                match self.inner.table.lock().subscription(goal) {
                     None => return Err(BrokerError::Rejected(format!("goal {goal} is not registered here"))),
                     Some(SubscriptionState::Up(_)) => return Ok(()),
                     Some(SubscriptionState::Failed(why)) => {
@@ -170,7 +171,7 @@ impl InboxRouter {
                 }
             }
         };
-        match tokio::time::timeout(patience, standing).await {
+        match tokio::time::timeout(timeout, subscribed).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let why = last_refusal.into_inner();
@@ -210,16 +211,16 @@ impl InboxRouter {
 }
 
 impl RouterState {
-    /// Subscribes at once if possible, else leaves it to the task.
-    fn link(&self, goal: GoalId) {
+    /// Subscribes at once if the broker can, else leaves it to the task.
+    fn subscribe(&self, goal: GoalId) {
         // A goal whose last attempt failed is retried by the task.
-        if matches!(self.table.lock().link(goal), Some(SubscriptionState::Failed(_)))
-            || !self.table.lock().claim_link(goal)
+        if matches!(self.table.lock().subscription(goal), Some(SubscriptionState::Failed(_)))
+            || !self.table.lock().claim_subscribing(goal)
         {
             return;
         }
         match self.broker.subscribe_now(&inbox_subject(goal), &self.inlet) {
-            Some(subscription) => self.linked(goal, Ok(subscription)),
+            Some(subscription) => self.finish_subscribing(goal, Ok(subscription)),
             None => {
                 self.table.lock().todo.push(goal);
                 self.work.notify_one();
@@ -227,13 +228,13 @@ impl RouterState {
         }
     }
 
-    fn linked(&self, goal: GoalId, outcome: Result<Subscription, String>) {
-        let link = match outcome {
+    fn finish_subscribing(&self, goal: GoalId, outcome: Result<Subscription, String>) {
+        let subscription = match outcome {
             Ok(subscription) => SubscriptionState::Up(subscription),
             Err(why) => SubscriptionState::Failed(why),
         };
         // Returns the old state, or the new one of a goal that was removed meanwhile.
-        let unused = self.table.lock().set_link(goal, link);
+        let unused = self.table.lock().set_subscription(goal, subscription);
         drop(unused);
         self.progress.send_modify(|number| *number += 1);
     }
@@ -257,7 +258,7 @@ impl RouterState {
             }
             let buffer = table.buffer_for(goal, message.body.len(), &self.options);
             if let (Some(id), Ok(_)) = (id, &buffer) {
-                table.saw(id);
+                table.mark_seen(id);
             }
             buffer
         };
@@ -282,12 +283,12 @@ async fn run(inner: Weak<RouterState>, cancel: CancellationToken) {
         let Some(router) = inner.upgrade() else { return };
         round(&router, &mut failures, &cancel).await;
         if cancel.is_cancelled() {
-            let ended = router.table.lock().take_down();
+            let ended = router.table.lock().take_subscriptions();
             drop(ended);
             router.strays.lock().take();
             return;
         }
-        failures.retain(|goal, _| router.table.lock().link(*goal).is_some());
+        failures.retain(|goal, _| router.table.lock().subscription(*goal).is_some());
         let work = Arc::clone(&router.work);
         let pause = match router.table.lock().todo.is_empty() {
             true => router.options.waiting_time.min(Duration::from_secs(5)),
@@ -314,7 +315,7 @@ async fn round(router: &Arc<RouterState>, failures: &mut HashMap<GoalId, Backoff
             let subject = inbox_subject(goal);
             (goal, router.broker.subscribe(&subject, Arc::clone(&router.inlet)).await)
         })
-        .buffer_unordered(SUBSCRIBING_AT_ONCE);
+        .buffer_unordered(CONCURRENT_SUBSCRIBES);
     loop {
         let next = tokio::select! {
             () = cancel.cancelled() => return,
@@ -324,14 +325,14 @@ async fn round(router: &Arc<RouterState>, failures: &mut HashMap<GoalId, Backoff
             None => return,
             Some((goal, Ok(subscription))) => {
                 failures.remove(&goal);
-                router.linked(goal, Ok(subscription));
+                router.finish_subscribing(goal, Ok(subscription));
             }
             Some((goal, Err(error))) => {
                 let options = &router.options;
                 let new = || Backoff::new(options.backoff, options.max_backoff);
                 let wait = failures.entry(goal).or_insert_with(new).pause();
                 tracing::warn!(%goal, %error, retry_in = ?wait, "subscribing to a goal's inbox failed; retrying");
-                router.linked(goal, Err(error.to_string()));
+                router.finish_subscribing(goal, Err(error.to_string()));
                 retry_later(router, goal, wait, cancel);
             }
         }
@@ -348,7 +349,7 @@ fn retry_later(router: &Arc<RouterState>, goal: GoalId, wait: Duration, cancel: 
             () = tokio::time::sleep(wait) => {}
         }
         if let Some(router) = router.upgrade()
-            && router.table.lock().claim_link(goal)
+            && router.table.lock().claim_subscribing(goal)
         {
             router.table.lock().todo.push(goal);
             router.work.notify_one();

@@ -1,4 +1,4 @@
-//! The two tools that a model has for its peers, and what they need to know about the caller.
+//! The two tools by which a model reaches its peers, and their context.
 
 mod definition;
 mod list;
@@ -45,7 +45,7 @@ impl PeerContext {
         Self {
             agent_id,
             goal_id: None,
-            allowed_delegates: AllowedDelegates::everybody(),
+            allowed_delegates: AllowedDelegates::default(),
             directory,
             broker,
             mailbox: None,

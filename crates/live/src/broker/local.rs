@@ -25,7 +25,6 @@ struct SubjectTable {
     strays: Vec<LocalSubscriber>,
 }
 
-/// One subscription.
 struct LocalSubscriber {
     number: u64,
     inlet: Arc<dyn Inlet>,
@@ -38,7 +37,8 @@ impl LocalBroker {
     }
 
     fn deliver(&self, subject: &str, parcel: Parcel) -> Result<PublishOutcome, BrokerError> {
-        // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common case.
+        // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common
+        // case.
         let (first, others) = {
             let table = self.table.read();
             let inlets = match table.exact.get(subject) {

@@ -1,6 +1,5 @@
 //! The outcome of a publish, available at once or later.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -38,15 +37,6 @@ impl<T: Unpin> Future for Soon<'_, T> {
             // `None` means polled again after completion, which never resolves.
             SoonState::Now(value) => value.take().map_or(Poll::Pending, Poll::Ready),
             SoonState::Later(value) => value.as_mut().poll(context),
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Soon<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            SoonState::Now(value) => f.debug_tuple("Now").field(value).finish(),
-            SoonState::Later(_) => f.write_str("Later"),
         }
     }
 }

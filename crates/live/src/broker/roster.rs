@@ -20,7 +20,7 @@ const FOREVER: u64 = u64::MAX;
 pub struct PresentAgent {
     /// Its name.
     pub agent_id: AgentName,
-    /// What it is for, as its newest goal says.
+    /// The description of its newest goal.
     pub description: String,
     /// Its live goals, oldest first where the ids are ours.
     pub goals: Vec<GoalId>,
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_confirmed_again_is_no_longer_listed() {
+    fn goals_are_unlisted_after_their_deadline() {
         let roster = Roster::default();
         roster.put("gone", vec![goal("a", 1)], Some(Duration::ZERO));
         roster.put("here", vec![goal("a", 2)], Some(Duration::from_secs(600)));
         assert_eq!(roster.goals_of("a"), [goal("a", 2).goal_id]);
         assert_eq!(roster.agents()[0].description, "a 2");
         roster.put("gone", vec![goal("a", 1)], Some(Duration::from_secs(600)));
-        assert_eq!(roster.goals_of("a").len(), 2, "a late sign of life brings it back");
+        assert_eq!(roster.goals_of("a").len(), 2, "a late heartbeat lists it again");
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeping_gives_the_memory_of_the_dead_back() {
+    fn sweeping_frees_expired_sources() {
         let roster = Roster::default();
         roster.put("gone", vec![goal("a", 1)], Some(Duration::ZERO));
         roster.sweep();

@@ -1,38 +1,38 @@
-//! Acknowledgements, the receiver's side: what a router replies to the senders of messages for its goals.
+//! Acknowledgements on the receiver's side: what a router replies to the senders of messages for its goals.
 //!
-//! The answer to a message with the reply subject `PREFIX.amb.TOKEN` is sent there:
+//! The reply to a message with the reply subject `PREFIX.amb.TOKEN` goes to that subject. Its payload is:
 //!
-//! - nothing, or tokens separated by spaces: the message of that subject's token, and of those tokens, are buffered;
+//! - empty, or tokens separated by spaces: the message of the subject's token, and those of these tokens, are buffered;
 //! - `!` and a reason: the message was refused.
 //!
-//! So one reply can acknowledge many messages of one sender. Tokens belong to the sender and are opaque here.
+//! So one reply can acknowledge many messages of one sender. Tokens are opaque to the receiver.
 
 use async_nats::Subject;
 use tokio_util::bytes::Bytes;
 
 use crate::broker::ParcelRefused;
 
-/// The last token but one of our reply subjects: several of them may be answered in one message.
-pub(super) const MARK: &str = "amb";
+/// The last token but one of our reply subjects: messages with such a subject may be acknowledged together.
+pub(super) const REPLY_MARK: &str = "amb";
 /// Most acknowledgements in one reply. A token has up to 20 characters, so a reply stays small.
-pub(super) const ANSWERS_AT_ONCE: usize = 512;
+pub(super) const MAX_ACKS_PER_REPLY: usize = 512;
 
 /// One acknowledgement to send.
 pub(super) struct Acknowledgement {
     pub(super) reply: Subject,
-    pub(super) verdict: Result<(), ParcelRefused>,
+    pub(super) outcome: Result<(), ParcelRefused>,
 }
 
 /// Groups acknowledgements into replies, one for each sender.
-pub(super) fn together(answers: impl Iterator<Item = Acknowledgement>) -> Vec<(Subject, Bytes)> {
+pub(super) fn group_by_sender(acks: impl Iterator<Item = Acknowledgement>) -> Vec<(Subject, Bytes)> {
     let mut messages = Vec::new();
     let mut shared: Vec<(Subject, usize, String)> = Vec::new();
-    for Acknowledgement { reply, verdict } in answers {
-        if let Err(ParcelRefused(why)) = verdict {
+    for Acknowledgement { reply, outcome } in acks {
+        if let Err(ParcelRefused(why)) = outcome {
             messages.push((reply, format!("!{why}").into()));
             continue;
         }
-        let parts = reply.rsplit_once('.').filter(|(prefix, _)| prefix.ends_with(MARK));
+        let parts = reply.rsplit_once('.').filter(|(prefix, _)| prefix.ends_with(REPLY_MARK));
         let Some((prefix, token)) = parts else {
             // A request of another program gets a reply of its own.
             messages.push((reply, Bytes::from_static(b"+OK")));
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_to_one_sender_travel_together() {
-        let answer = |reply: &str, verdict| Acknowledgement { reply: reply.into(), verdict };
-        let sent = together(
+    fn acknowledgements_for_one_sender_are_one_reply() {
+        let answer = |reply: &str, outcome| Acknowledgement { reply: reply.into(), outcome };
+        let sent = group_by_sender(
             [
                 answer("_INBOX.a.amb.1", Ok(())),
                 answer("_INBOX.b.amb.1", Ok(())),

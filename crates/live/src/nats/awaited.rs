@@ -1,9 +1,9 @@
-//! Acknowledgements, the sender's side: which messages await one, and the outcome of each.
+//! Acknowledgements on the sender's side: which messages await one, and the outcome of each.
 //!
-//! A message is published with a reply subject `PREFIX.amb.TOKEN`, where the token names a slot here. One answer may settle
-//! many (see `answers`); the server itself answers with status 503 where nobody listens. A subscriber that never answers
-//! (the original's) is noticed by the time that passes: one task looks at all slots a few times within the patience, which
-//! is cheaper than a timer for each message.
+//! A message is published with a reply subject `PREFIX.amb.TOKEN`, where the token names a slot here. One reply may
+//! acknowledge many messages (see `acks`); the server itself replies with status 503 where nobody listens. Messages to
+//! subscribers that never reply, as other runtimes do, time out: one task checks all slots a few times within the
+//! timeout, which is cheaper than a timer for each message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,12 +16,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::bytes::BytesMut;
 
-use super::answers::MARK;
+use super::acks::REPLY_MARK;
 
 /// Checks within the acknowledgement timeout: a message times out at most this fraction too late.
-const LOOKS: u32 = 8;
+const CHECKS_PER_TIMEOUT: u32 = 8;
 
-/// The outcome of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AckOutcome {
     Buffered,
@@ -35,10 +34,10 @@ pub(super) enum AckOutcome {
 #[derive(Debug)]
 pub(super) struct Awaited {
     prefix: String,
-    patience: Duration,
+    timeout: Duration,
     slots: Mutex<Slots>,
     /// Wakes the task that times messages out.
-    some: Notify,
+    waiting_began: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -46,15 +45,15 @@ struct Slots {
     all: Vec<AckSlot>,
     free: Vec<u32>,
     /// Number of checks so far.
-    look: u32,
+    check: u32,
     /// Whether the timeout task is running; it sleeps while nothing waits.
-    watched: bool,
+    is_watched: bool,
 }
 
 #[derive(Debug)]
 struct AckSlot {
     /// Generation of the slot: a late acknowledgement must not settle its next user.
-    turn: u32,
+    generation: u32,
     state: AckState,
 }
 
@@ -67,13 +66,13 @@ enum AckState {
 }
 
 impl Awaited {
-    /// `inbox` is a subject of this connection alone.
-    pub(super) fn new(inbox: &str, patience: Duration) -> Arc<Self> {
-        let prefix = format!("{inbox}.{MARK}.");
-        Arc::new(Self { prefix, patience, slots: Mutex::default(), some: Notify::new() })
+    /// `inbox` is a subject that only this connection uses.
+    pub(super) fn new(inbox: &str, timeout: Duration) -> Arc<Self> {
+        let prefix = format!("{inbox}.{REPLY_MARK}.");
+        Arc::new(Self { prefix, timeout, slots: Mutex::default(), waiting_began: Notify::new() })
     }
 
-    /// The subject on which all answers come.
+    /// The subject on which all replies arrive.
     pub(super) fn subject(&self) -> String {
         format!("{}*", self.prefix)
     }
@@ -81,47 +80,47 @@ impl Awaited {
     /// Allocates a slot for the acknowledgement of one message.
     pub(super) fn ask(self: &Arc<Self>) -> PendingAck {
         let mut slots = self.slots.lock();
-        let state = AckState::Waiting(slots.look, None);
-        let (index, turn) = match slots.free.pop() {
+        let state = AckState::Waiting(slots.check, None);
+        let (index, generation) = match slots.free.pop() {
             Some(index) => {
                 let slot = &mut slots.all[index as usize];
                 slot.state = state;
-                (index, slot.turn)
+                (index, slot.generation)
             }
             None => {
-                slots.all.push(AckSlot { turn: 0, state });
+                slots.all.push(AckSlot { generation: 0, state });
                 (slots.all.len() as u32 - 1, 0)
             }
         };
-        let wake = !std::mem::replace(&mut slots.watched, true);
+        let wake = !std::mem::replace(&mut slots.is_watched, true);
         drop(slots);
         if wake {
-            self.some.notify_one();
+            self.waiting_began.notify_one();
         }
-        PendingAck { index, turn, done: false, owner: Arc::clone(self) }
+        PendingAck { index, generation, is_freed: false, owner: Arc::clone(self) }
     }
 
     /// Handles one reply from the wire.
     fn settle(&self, message: &Message) {
         let Some(token) = message.subject.strip_prefix(&self.prefix) else { return };
         if message.status == Some(StatusCode::NO_RESPONDERS) {
-            return self.tell([token].into_iter(), &AckOutcome::NobodyListens);
+            return self.settle_tokens([token].into_iter(), &AckOutcome::NobodyListens);
         }
         let text = std::str::from_utf8(&message.payload).unwrap_or_default();
         match text.strip_prefix('!') {
-            Some(why) => self.tell([token].into_iter(), &AckOutcome::Refused(why.chars().take(200).collect())),
-            None => self.tell([token].into_iter().chain(text.split_ascii_whitespace()), &AckOutcome::Buffered),
+            Some(why) => self.settle_tokens([token].into_iter(), &AckOutcome::Refused(why.chars().take(200).collect())),
+            None => self.settle_tokens([token].into_iter().chain(text.split_ascii_whitespace()), &AckOutcome::Buffered),
         }
     }
 
-    fn tell<'a>(&self, tokens: impl Iterator<Item = &'a str>, verdict: &AckOutcome) {
+    fn settle_tokens<'a>(&self, tokens: impl Iterator<Item = &'a str>, outcome: &AckOutcome) {
         let mut wakers = Vec::new();
         let mut slots = self.slots.lock();
-        for (index, turn) in tokens.filter_map(read_token) {
+        for (index, generation) in tokens.filter_map(read_token) {
             if let Some(slot) = slots.all.get_mut(index as usize)
-                && slot.turn == turn
+                && slot.generation == generation
             {
-                wakers.extend(slot.settle(verdict));
+                wakers.extend(slot.settle(outcome));
             }
         }
         drop(slots);
@@ -129,28 +128,28 @@ impl Awaited {
     }
 
     /// Settles every slot as lost, after the connection broke.
-    pub(super) fn lose_all(&self) {
+    pub(super) fn fail_all(&self) {
         let wakers: Vec<_> =
             self.slots.lock().all.iter_mut().filter_map(|slot| slot.settle(&AckOutcome::ConnectionLost)).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Times out what has waited too long. Returns whether anything still waits.
-    fn look(&self) -> bool {
+    fn expire(&self) -> bool {
         let mut wakers = Vec::new();
         let mut slots = self.slots.lock();
-        slots.look = slots.look.wrapping_add(1);
-        let now = slots.look;
+        slots.check = slots.check.wrapping_add(1);
+        let now = slots.check;
         let mut waiting = false;
         for slot in &mut slots.all {
             if let AckState::Waiting(since, _) = slot.state {
-                match now.wrapping_sub(since) > LOOKS {
+                match now.wrapping_sub(since) > CHECKS_PER_TIMEOUT {
                     true => wakers.extend(slot.settle(&AckOutcome::NoAnswer)),
                     false => waiting = true,
                 }
             }
         }
-        slots.watched = waiting;
+        slots.is_watched = waiting;
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
         waiting
@@ -159,10 +158,10 @@ impl Awaited {
 
 impl AckSlot {
     /// Returns the waker, to be called without the lock.
-    fn settle(&mut self, verdict: &AckOutcome) -> Option<Waker> {
+    fn settle(&mut self, outcome: &AckOutcome) -> Option<Waker> {
         let AckState::Waiting(_, waker) = &mut self.state else { return None };
         let waker = waker.take();
-        self.state = AckState::Settled(verdict.clone());
+        self.state = AckState::Settled(outcome.clone());
         waker
     }
 }
@@ -177,17 +176,17 @@ fn write_hex(out: &mut BytesMut, number: u32) {
 }
 
 fn read_token(token: &str) -> Option<(u32, u32)> {
-    let (index, turn) = token.split_once('-')?;
-    Some((u32::from_str_radix(index, 16).ok()?, u32::from_str_radix(turn, 16).ok()?))
+    let (index, generation) = token.split_once('-')?;
+    Some((u32::from_str_radix(index, 16).ok()?, u32::from_str_radix(generation, 16).ok()?))
 }
 
 /// Future of one acknowledgement. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct PendingAck {
     index: u32,
-    turn: u32,
-    /// The slot was given back.
-    done: bool,
+    generation: u32,
+    /// Whether the slot was freed.
+    is_freed: bool,
     owner: Arc<Awaited>,
 }
 
@@ -202,13 +201,13 @@ impl PendingAck {
         out.extend_from_slice(self.owner.prefix.as_bytes());
         write_hex(out, self.index);
         out.extend_from_slice(b"-");
-        write_hex(out, self.turn);
+        write_hex(out, self.generation);
     }
 
-    fn leave(slots: &mut Slots, index: u32) {
+    fn free(slots: &mut Slots, index: u32) {
         let slot = &mut slots.all[index as usize];
         slot.state = AckState::Free;
-        slot.turn = slot.turn.wrapping_add(1);
+        slot.generation = slot.generation.wrapping_add(1);
         slots.free.push(index);
     }
 }
@@ -217,22 +216,22 @@ impl Future for PendingAck {
     type Output = AckOutcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<AckOutcome> {
-        let question = &mut *self;
-        let mut slots = question.owner.slots.lock();
-        match &mut slots.all[question.index as usize].state {
+        let pending = &mut *self;
+        let mut slots = pending.owner.slots.lock();
+        match &mut slots.all[pending.index as usize].state {
             // Polled again after completion.
-            _ if question.done => Poll::Ready(AckOutcome::ConnectionLost),
+            _ if pending.is_freed => Poll::Ready(AckOutcome::ConnectionLost),
             AckState::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
             AckState::Waiting(_, waker) => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            AckState::Settled(verdict) => {
-                let verdict = std::mem::replace(verdict, AckOutcome::Buffered);
-                PendingAck::leave(&mut slots, question.index);
+            AckState::Settled(outcome) => {
+                let outcome = std::mem::replace(outcome, AckOutcome::Buffered);
+                PendingAck::free(&mut slots, pending.index);
                 drop(slots);
-                question.done = true;
-                Poll::Ready(verdict)
+                pending.is_freed = true;
+                Poll::Ready(outcome)
             }
             AckState::Free => Poll::Ready(AckOutcome::ConnectionLost),
         }
@@ -241,8 +240,8 @@ impl Future for PendingAck {
 
 impl Drop for PendingAck {
     fn drop(&mut self) {
-        if !self.done {
-            PendingAck::leave(&mut self.owner.slots.lock(), self.index);
+        if !self.is_freed {
+            PendingAck::free(&mut self.owner.slots.lock(), self.index);
         }
     }
 }
@@ -257,10 +256,10 @@ pub(super) async fn listen(mut answers: Subscriber, awaited: Arc<Awaited>) {
 /// Times out messages that are not acknowledged in time.
 pub(super) async fn watch(awaited: Arc<Awaited>) {
     loop {
-        awaited.some.notified().await;
+        awaited.waiting_began.notified().await;
         loop {
-            tokio::time::sleep(awaited.patience / LOOKS).await;
-            if !awaited.look() {
+            tokio::time::sleep(awaited.timeout / CHECKS_PER_TIMEOUT).await;
+            if !awaited.expire() {
                 break;
             }
         }
@@ -275,10 +274,10 @@ mod tests {
         Awaited::new("_INBOX.x", Duration::from_secs(2))
     }
 
-    fn reply(question: &PendingAck) -> String {
+    fn reply(pending: &PendingAck) -> String {
         let mut reply = BytesMut::new();
-        question.write_reply(&mut reply);
-        assert!(reply.len() <= question.reply_size());
+        pending.write_reply(&mut reply);
+        assert!(reply.len() <= pending.reply_size());
         String::from_utf8(reply.to_vec()).unwrap()
     }
 
@@ -294,8 +293,8 @@ mod tests {
         }
     }
 
-    fn token(question: &PendingAck) -> String {
-        reply(question).rsplit('.').next().unwrap().to_owned()
+    fn token(pending: &PendingAck) -> String {
+        reply(pending).rsplit('.').next().unwrap().to_owned()
     }
 
     fn waiting(awaited: &Awaited) -> usize {
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_answer_settles_all_that_it_names_and_no_other() {
+    async fn one_reply_settles_all_that_it_names_and_no_other() {
         let awaited = awaited();
         let [first, second, third] = std::array::from_fn(|_| awaited.ask());
         awaited.settle(&answer(&first, &format!("{} ", token(&third))));
@@ -326,40 +325,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_connection_answers_everybody() {
+    async fn a_lost_connection_settles_all_slots() {
         let awaited = awaited();
-        let question = awaited.ask();
-        awaited.lose_all();
-        assert_eq!(question.await, AckOutcome::ConnectionLost);
+        let pending = awaited.ask();
+        awaited.fail_all();
+        assert_eq!(pending.await, AckOutcome::ConnectionLost);
     }
 
     #[test]
-    fn a_question_nobody_waits_for_is_forgotten() {
+    fn a_dropped_acknowledgement_frees_its_slot() {
         let awaited = awaited();
         drop(awaited.ask());
         assert_eq!(waiting(&awaited), 0);
     }
 
     #[tokio::test]
-    async fn an_answer_that_comes_too_late_settles_no_other_question() {
+    async fn a_late_reply_does_not_settle_the_next_user_of_the_slot() {
         let awaited = awaited();
         let late = awaited.ask();
         let answer = answer(&late, "");
         drop(late);
         let next = awaited.ask();
         awaited.settle(&answer);
-        awaited.lose_all();
+        awaited.fail_all();
         assert_eq!(next.await, AckOutcome::ConnectionLost);
     }
 
     #[tokio::test]
-    async fn what_nobody_answers_is_given_up_and_not_sooner() {
+    async fn an_unacknowledged_message_times_out_and_not_sooner() {
         let awaited = awaited();
-        let question = awaited.ask();
-        for _ in 0..LOOKS {
-            assert!(awaited.look(), "it still waits");
+        let pending = awaited.ask();
+        for _ in 0..CHECKS_PER_TIMEOUT {
+            assert!(awaited.expire(), "it still waits");
         }
-        assert!(!awaited.look());
-        assert_eq!(question.await, AckOutcome::NoAnswer);
+        assert!(!awaited.expire());
+        assert_eq!(pending.await, AckOutcome::NoAnswer);
     }
 }

@@ -1,5 +1,5 @@
-//! Short messages between the processes of one office, on one NATS subject. Nothing is kept: a process that was not
-//! connected misses them, and learns that it may have.
+//! Short messages between the processes of one office, on one NATS subject. None is stored: a process that was
+//! disconnected is told that it may have missed some.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::NatsOptions;
 use super::connect::connect;
 use super::presence::causes;
+use super::{NatsOptions, spawn};
 use crate::broker::BrokerError;
 
 /// Messages that may wait for their reader; beyond this they are missed.
-const QUEUE: usize = 1_024;
+const QUEUE_CAPACITY: usize = 1_024;
 /// Pause between two checks whether the subscription is active.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a process receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub struct NatsBroadcast {
     client: Client,
     subject: String,
     url: String,
-    hears: Arc<SubscriptionHealth>,
+    health: Arc<SubscriptionHealth>,
     _tasks: DropGuard,
 }
 
 impl NatsBroadcast {
-    /// Connects and subscribes, and reconnects by itself from then on. The first item is [`Broadcast::Missed`]: messages that
-    /// are published after it arrive.
+    /// Connects and subscribes, and reconnects by itself from then on. The first item is [`Broadcast::Missed`]:
+    /// messages that are published after it arrive.
     pub async fn open(options: &NatsOptions, subject: &str) -> Result<(Self, mpsc::Receiver<Broadcast>), BrokerError> {
         let (events_in, events) = mpsc::channel(64);
         // Without our own messages.
@@ -50,22 +50,18 @@ impl NatsBroadcast {
         let url = options.servers.to_string();
         let messages = client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let (items_in, broadcasts) = mpsc::channel(QUEUE);
+        let (items_in, broadcasts) = mpsc::channel(QUEUE_CAPACITY);
         let tasks = CancellationToken::new();
-        let hears = Arc::<SubscriptionHealth>::default();
+        let health = Arc::<SubscriptionHealth>::default();
         let watch = ConnectionWatch {
             client: client.clone(),
             subject: subject.to_owned(),
             url: url.clone(),
-            hears: hears.clone(),
+            health: health.clone(),
         };
-        let (reading, watching) = (tasks.clone(), tasks.clone());
-        tokio::spawn({
-            let broadcasts = items_in.clone();
-            async move { reading.run_until_cancelled(read(messages, broadcasts)).await }
-        });
-        tokio::spawn(async move { watching.run_until_cancelled(watch.run(events, items_in)).await });
-        Ok((Self { client, subject: subject.to_owned(), url, hears, _tasks: tasks.drop_guard() }, broadcasts))
+        spawn(&tasks, read(messages, items_in.clone()));
+        spawn(&tasks, watch.run(events, items_in));
+        Ok((Self { client, subject: subject.to_owned(), url, health, _tasks: tasks.drop_guard() }, broadcasts))
     }
 
     /// Sends a message to every process that is connected now.
@@ -83,7 +79,7 @@ impl NatsBroadcast {
 
     /// Whether messages of others reach this process now.
     pub fn is_subscribed(&self) -> bool {
-        let SubscriptionHealth { subscribed, denied } = &*self.hears;
+        let SubscriptionHealth { subscribed, denied } = &*self.health;
         self.is_connected() && subscribed.load(Ordering::Acquire) && !denied.load(Ordering::Acquire)
     }
 }
@@ -112,34 +108,34 @@ struct ConnectionWatch {
     client: Client,
     subject: String,
     url: String,
-    hears: Arc<SubscriptionHealth>,
+    health: Arc<SubscriptionHealth>,
 }
 
 impl ConnectionWatch {
     async fn run(self, mut events: mpsc::Receiver<Event>, broadcasts: mpsc::Sender<Broadcast>) {
-        // Whether the subscription is still to be confirmed on this connection.
-        let mut fresh = false;
+        // Whether the subscription is not confirmed yet on this connection.
+        let mut unconfirmed = false;
         loop {
             tokio::select! {
                 event = events.recv() => match event {
                     None => return,
                     Some(Event::Disconnected) => {
                         tracing::warn!(url = %self.url, "NATS connection lost; reconnecting");
-                        self.hears.subscribed.store(false, Ordering::Release);
-                        self.hears.denied.store(false, Ordering::Release);
-                        fresh = false;
+                        self.health.subscribed.store(false, Ordering::Release);
+                        self.health.denied.store(false, Ordering::Release);
+                        unconfirmed = false;
                     }
-                    Some(Event::Connected) => fresh = true,
+                    Some(Event::Connected) => unconfirmed = true,
                     Some(Event::SlowConsumer(_)) => drop(broadcasts.try_send(Broadcast::Missed)),
                     Some(Event::ServerError(error)) => {
                         let denied = error.to_string().to_ascii_lowercase().contains("permissions violation");
-                        self.hears.denied.fetch_or(denied, Ordering::AcqRel);
+                        self.health.denied.fetch_or(denied, Ordering::AcqRel);
                         tracing::warn!(url = %self.url, subject = %self.subject, %error, "NATS server error; check this user's permission for the subject");
                     }
                     Some(event) => tracing::warn!(url = %self.url, %event, "NATS"),
                 },
-                () = self.stands(), if fresh => {
-                    fresh = false;
+                () = self.wait_until_subscribed(), if unconfirmed => {
+                    unconfirmed = false;
                     tracing::info!(url = %self.url, "subscribed to hints of other replicas by NATS");
                     if broadcasts.send(Broadcast::Missed).await.is_err() {
                         return;
@@ -151,7 +147,7 @@ impl ConnectionWatch {
 
     /// Waits until the server has processed our subscription: it processes commands in order, and answers a request
     /// without responders at once.
-    async fn stands(&self) {
+    async fn wait_until_subscribed(&self) {
         let nobody = format!("{}.nobody", self.subject);
         loop {
             match self.client.request(nobody.clone(), Bytes::new()).await {
@@ -159,10 +155,10 @@ impl ConnectionWatch {
                 Ok(_) => break,
                 Err(error) => {
                     tracing::debug!(%error, "subscription not confirmed; retrying");
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
-        self.hears.subscribed.store(true, Ordering::Release);
+        self.health.subscribed.store(true, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Making the connection and watching over it.
+//! Connects, and follows the state of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,8 @@ use crate::broker::BrokerError;
 
 /// Capacity of the client's queue for one goal.
 const CLIENT_QUEUE: usize = 1_024;
-/// The first pause before connecting again.
-const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(40);
-/// The longest pause between two tries to connect again.
-const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+/// The first and the longest delay before a reconnect.
+const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(40), Duration::from_secs(2));
 
 /// Connects with these options, adjusted by `adjust`. Later events of the connection are sent to `events`.
 pub(super) async fn connect(
@@ -42,7 +40,7 @@ pub(super) async fn connect(
         .subscription_capacity(CLIENT_QUEUE)
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| {
-            let backoff = Backoff::new(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE);
+            let backoff = Backoff::new(RECONNECT_DELAYS.0, RECONNECT_DELAYS.1);
             backoff.after(u32::try_from(tries).unwrap_or(u32::MAX))
         })
         .event_callback(move |event| {
@@ -93,7 +91,7 @@ pub(super) async fn watch(
         match event {
             Event::Disconnected => {
                 tracing::warn!(url = %wire.url, "NATS connection lost; reconnecting");
-                wire.awaited.lose_all();
+                wire.awaited.fail_all();
             }
             Event::Connected => {
                 tracing::debug!(url = %wire.url, "connected to NATS");

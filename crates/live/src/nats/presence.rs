@@ -1,16 +1,17 @@
-//! Who is live, across processes: lists of goals in a key-value bucket whose entries expire.
+//! Which goals are live, across processes: lists of goals in a key-value bucket whose entries expire.
 //!
-//! A process writes its goals in parts of [`GOALS_PER_PART`], one key each (`PROCESS.PART`), and writes each again three
-//! times within the expiry: the cost of a sign of life grows with the number of parts, not of goals. Everybody else hears the
-//! writes by a plain subscription to the bucket's subjects, so that asking who is live needs no round trip and the server
-//! keeps no consumer per process. What was written before one connected is read once, on every (re)connect. Expiry is by the
-//! bucket's age limit, which every server since 2.9 has, and each reader keeps time for itself too.
+//! A process writes its goals in parts of [`GOALS_PER_PART`], one key each (`PROCESS.PART`), and repeats each write
+//! three times within the expiry: the cost of a heartbeat grows with the number of parts, not of goals. Other processes
+//! receive the writes by a plain subscription to the bucket's subjects, so that a query needs no round trip and the
+//! server keeps no consumer per process. Earlier writes are read once, on every (re)connect. Entries expire by the
+//! bucket's age limit, which every server since 2.9 has, and each reader applies the expiry itself, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use amb_core::{GoalId, Timestamp};
+use async_nats::Subscriber;
 use async_nats::jetstream::{self, kv, stream};
 use futures_util::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -19,16 +20,16 @@ use tokio::sync::Notify;
 use tokio_util::bytes::Bytes;
 use uuid::Uuid;
 
+use super::wire::Wire;
 use crate::broker::{BrokerError, LiveGoal, Roster};
 
 /// Goals in one entry: 64 with the longest descriptions stay well below the server's limit of a message.
 const GOALS_PER_PART: usize = 64;
-/// The shortest age limit that a server takes.
+/// The shortest age limit that a server accepts.
 const SHORTEST_EXPIRY: Duration = Duration::from_millis(100);
 /// Entries read concurrently after connecting.
-const READING_AT_ONCE: usize = 32;
+const CONCURRENT_READS: usize = 32;
 
-/// Value of one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PresencePart {
     goals: Vec<LiveGoal>,
@@ -41,18 +42,18 @@ pub(super) struct PresenceBucket {
     process: String,
     wanted_expiry: Duration,
     roster: Arc<Roster>,
-    parts: Mutex<Vec<Own>>,
+    parts: Mutex<Vec<OwnPart>>,
     /// One writer at a time, so that an older list never overwrites a newer one.
     writer: tokio::sync::Mutex<Option<kv::Store>>,
     expiry: Mutex<Duration>,
     /// Requests an early refresh.
-    nudge: Notify,
+    refresh_soon: Notify,
     /// Set after a reconnect: writes of others may have been missed.
-    missed: AtomicBool,
+    may_have_missed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Own {
+struct OwnPart {
     goals: Vec<LiveGoal>,
     /// Changed since it was last written.
     dirty: bool,
@@ -72,8 +73,8 @@ impl PresenceBucket {
             parts: Mutex::default(),
             writer: tokio::sync::Mutex::new(None),
             expiry: Mutex::new(expiry),
-            nudge: Notify::new(),
-            missed: AtomicBool::new(false),
+            refresh_soon: Notify::new(),
+            may_have_missed: AtomicBool::new(false),
         }
     }
 
@@ -86,32 +87,32 @@ impl PresenceBucket {
         *self.expiry.lock()
     }
 
-    /// Adds a goal and writes the part it is in.
+    /// Adds a goal and writes its part.
     pub(super) async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError> {
         let id = goal.goal_id;
         let part = {
             let mut parts = self.parts.lock();
             let room = parts.iter().position(|part| part.goals.len() < GOALS_PER_PART);
             let part = room.unwrap_or_else(|| {
-                parts.push(Own::default());
+                parts.push(OwnPart::default());
                 parts.len() - 1
             });
             parts[part].goals.push(goal);
             parts[part].dirty = true;
-            self.show_own(part, &parts[part].goals);
+            self.list_own(part, &parts[part].goals);
             part
         };
         let written = self.write(part, false).await;
         if written.is_err() {
             // The caller gets an error, so the goal must not be announced by a later refresh.
-            self.drop_own(id);
+            self.remove_own(id);
         }
         written
     }
 
-    /// Removes a goal and writes the part it was in. A process that dies before is noticed by the expiry.
+    /// Removes a goal and writes its part. If the process dies before that, the entry expires.
     pub(super) async fn withdraw(&self, goal: GoalId) -> Result<(), BrokerError> {
-        match self.drop_own(goal) {
+        match self.remove_own(goal) {
             Some(part) => self.write(part, false).await,
             None => Ok(()),
         }
@@ -119,19 +120,19 @@ impl PresenceBucket {
 
     /// Removes a goal here at once, and writes that soon.
     pub(super) fn withdraw_soon(&self, goal: GoalId) {
-        if self.drop_own(goal).is_some() {
-            self.nudge.notify_one();
+        if self.remove_own(goal).is_some() {
+            self.refresh_soon.notify_one();
         }
     }
 
     /// Reloads and refreshes after a reconnect.
     pub(super) fn reconnected(&self) {
-        self.missed.store(true, Ordering::Relaxed);
-        self.nudge.notify_one();
+        self.may_have_missed.store(true, Ordering::Relaxed);
+        self.refresh_soon.notify_one();
     }
 
-    /// Sends heartbeats until the task is cancelled; only while `connected`.
-    pub(super) async fn keep(&self, connected: impl Fn() -> bool) {
+    /// Sends heartbeats until the task is cancelled; only while connected.
+    pub(super) async fn keep(self: Arc<Self>, wire: Arc<Wire>) {
         let mut last = Instant::now();
         let mut failed = false;
         loop {
@@ -139,21 +140,21 @@ impl PresenceBucket {
             // Retries soon after a failure: a restarted server has lost the bucket, and no goal is listed until it is
             // written again.
             let pause = if failed { beat.min(Duration::from_millis(200)) } else { beat };
-            let nudged = tokio::time::timeout(pause, self.nudge.notified()).await.is_ok();
-            if !connected() {
+            let requested = tokio::time::timeout(pause, self.refresh_soon.notified()).await.is_ok();
+            if !wire.is_connected() {
                 continue;
             }
-            let due = failed || last.elapsed() >= beat || self.missed.load(Ordering::Relaxed);
-            let told = async {
-                self.refresh(due || !nudged).await?;
-                if self.missed.swap(false, Ordering::Relaxed) {
+            let due = failed || last.elapsed() >= beat || self.may_have_missed.load(Ordering::Relaxed);
+            let refreshed = async {
+                self.refresh(due || !requested).await?;
+                if self.may_have_missed.swap(false, Ordering::Relaxed) {
                     let loaded = self.load().await;
-                    self.missed.fetch_or(loaded.is_err(), Ordering::Relaxed);
+                    self.may_have_missed.fetch_or(loaded.is_err(), Ordering::Relaxed);
                     return loaded;
                 }
                 Ok(())
             };
-            failed = match told.await {
+            failed = match refreshed.await {
                 Ok(()) => {
                     if due {
                         last = Instant::now();
@@ -180,7 +181,7 @@ impl PresenceBucket {
         Ok(())
     }
 
-    /// Reads what others wrote before we subscribed.
+    /// Reads the entries that others wrote before we subscribed.
     pub(super) async fn load(&self) -> Result<(), BrokerError> {
         let store = self.store(&mut *self.writer.lock().await).await?;
         let keys: Vec<String> = match store.keys().await {
@@ -188,7 +189,7 @@ impl PresenceBucket {
             Err(error) => return Err(self.failed(error)),
         };
         let mut entries =
-            futures_util::stream::iter(keys).map(|key| store.entry(key)).buffer_unordered(READING_AT_ONCE);
+            futures_util::stream::iter(keys).map(|key| store.entry(key)).buffer_unordered(CONCURRENT_READS);
         while let Some(entry) = entries.next().await {
             let Some(entry) = entry.map_err(|error| self.failed(error))? else { continue };
             let age = Timestamp::now().as_nanosecond() - entry.created.unix_timestamp_nanos();
@@ -196,24 +197,24 @@ impl PresenceBucket {
             let age = u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos);
             let left = self.expiry().checked_sub(age).unwrap_or_else(|| self.expiry());
             if entry.operation == kv::Operation::Put {
-                self.heard(&entry.key, &entry.value, left);
+                self.apply(&entry.key, &entry.value, left);
             }
         }
         Ok(())
     }
 
     /// Handles one write to the bucket, received on its subjects.
-    pub(super) fn hear(&self, message: &async_nats::Message) {
+    pub(super) fn on_write(&self, message: &async_nats::Message) {
         let key = message.subject.strip_prefix("$KV.").and_then(|rest| rest.strip_prefix(&*self.bucket));
         let Some(key) = key.and_then(|key| key.strip_prefix('.')) else { return };
         if message.headers.as_ref().is_some_and(|headers| headers.get("KV-Operation").is_some()) {
             // Deleted or purged by an operator.
             return self.roster.remove(key);
         }
-        self.heard(key, &message.payload, self.expiry());
+        self.apply(key, &message.payload, self.expiry());
     }
 
-    fn heard(&self, key: &str, value: &[u8], valid: Duration) {
+    fn apply(&self, key: &str, value: &[u8], valid: Duration) {
         if key.split('.').next() == Some(&*self.process) {
             // Our own goals stay listed as long as this process lives, also while it cannot reach the bucket.
             return;
@@ -265,7 +266,7 @@ impl PresenceBucket {
         }
     }
 
-    /// The bucket, made where it is missing.
+    /// Returns the bucket, created where it is missing.
     async fn store(&self, known: &mut Option<kv::Store>) -> Result<kv::Store, BrokerError> {
         if let Some(store) = known {
             return Ok(store.clone());
@@ -273,7 +274,7 @@ impl PresenceBucket {
         let store = match self.jetstream.get_key_value(&self.bucket).await {
             Ok(store) => store,
             Err(_) => {
-                let made = self.make_bucket().await;
+                let made = self.create_bucket().await;
                 // Another process may have created it concurrently, with another expiry, which then applies.
                 match (self.jetstream.get_key_value(&self.bucket).await, made) {
                     (Ok(store), _) => store,
@@ -295,7 +296,7 @@ impl PresenceBucket {
 
     /// Creates the bucket, a stream with the settings of a key-value store. The client crate's own function asks for
     /// the account first, and cannot parse the reply of a 2.9 server.
-    async fn make_bucket(&self) -> Result<(), BrokerError> {
+    async fn create_bucket(&self) -> Result<(), BrokerError> {
         let config = stream::Config {
             name: format!("KV_{}", self.bucket),
             description: Some("agents' live goals".into()),
@@ -321,21 +322,28 @@ impl PresenceBucket {
         }
     }
 
-    fn drop_own(&self, goal: GoalId) -> Option<usize> {
+    fn remove_own(&self, goal: GoalId) -> Option<usize> {
         let mut parts = self.parts.lock();
         let part = parts.iter().position(|part| part.goals.iter().any(|own| own.goal_id == goal))?;
         parts[part].goals.retain(|own| own.goal_id != goal);
         parts[part].dirty = true;
-        self.show_own(part, &parts[part].goals);
+        self.list_own(part, &parts[part].goals);
         Some(part)
     }
 
-    fn show_own(&self, part: usize, goals: &[LiveGoal]) {
+    fn list_own(&self, part: usize, goals: &[LiveGoal]) {
         self.roster.put(&format!("{}.{part}", self.process), goals.to_vec(), None);
     }
 
     fn failed(&self, error: impl std::error::Error) -> BrokerError {
         BrokerError::Rejected(format!("the presence bucket {:?} cannot be used: {}", self.bucket, causes(&error)))
+    }
+}
+
+/// Applies presence entries that other processes write.
+pub(super) async fn watch(mut writes: Subscriber, presence: Arc<PresenceBucket>) {
+    while let Some(message) = writes.next().await {
+        presence.on_write(&message);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::broker::BrokerError;
 use crate::outbox::Outbox;
 
 /// Pause between two passes while something waits.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs for the life of the connection. Woken by a reconnect and by whatever is queued.
 pub(super) async fn replay(outbox: Arc<Outbox>, wire: Arc<Wire>, wake: Arc<Notify>) {
@@ -26,7 +26,7 @@ pub(super) async fn replay(outbox: Arc<Outbox>, wire: Arc<Wire>, wake: Arc<Notif
         if outbox.len() == 0 {
             wake.notified().await;
         } else {
-            let _ = tokio::time::timeout(AGAIN, wake.notified()).await;
+            let _ = tokio::time::timeout(RETRY_INTERVAL, wake.notified()).await;
         }
     }
 }

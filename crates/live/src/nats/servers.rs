@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 
 /// One or more servers, such as `nats://127.0.0.1:4222,tls://nats.example:4222`.
 ///
-/// What stands before the `@` of an address (a user and a password, or a token) is used to connect; `Display` and `Debug`
-/// leave it out.
+/// The part of an address before the `@` (a user and a password, or a token) is used to connect; `Display` and `Debug`
+/// omit it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NatsServers(Vec<String>);
 
@@ -19,7 +19,8 @@ impl NatsServers {
         self.0.is_empty()
     }
 
-    /// The addresses without secrets: the client library writes addresses into its log, and does not use what is in them.
+    /// The addresses without secrets: the client library writes addresses into its log, and does not use what is in
+    /// them.
     pub(super) fn addresses(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|server| {
             let (scheme, _, host) = split(server);

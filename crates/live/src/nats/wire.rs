@@ -10,8 +10,8 @@ use tokio_util::bytes::Bytes;
 
 use super::ID_HEADER;
 use super::awaited::{AckOutcome, Awaited, PendingAck};
-use super::pad::Pad;
 use super::presence::causes;
+use super::write_buffer::WriteBuffer;
 use crate::broker::{BrokerError, PublishOutcome};
 
 /// Publishes messages and awaits their acknowledgements.
@@ -19,7 +19,7 @@ pub(super) struct Wire {
     pub(super) client: Client,
     pub(super) url: String,
     pub(super) awaited: Arc<Awaited>,
-    pub(super) pad: Pad,
+    pub(super) buffer: WriteBuffer,
     ack_timeout: Duration,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Publish {
 
 impl Wire {
     pub(super) fn new(client: Client, url: String, awaited: Arc<Awaited>, ack_timeout: Duration) -> Self {
-        Self { client, url, awaited, pad: Pad::default(), ack_timeout }
+        Self { client, url, awaited, buffer: WriteBuffer::default(), ack_timeout }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -55,33 +55,36 @@ impl Wire {
         payload: Bytes,
         id: Option<&str>,
     ) -> Result<PublishOutcome, BrokerError> {
-        let question = self.ask(subject, payload, id).await?;
-        self.outcome(question).await
+        let pending = self.send_for_ack(subject, payload, id).await?;
+        self.outcome(pending).await
     }
 
     /// Sends one message, and returns its pending acknowledgement.
-    pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<PendingAck, BrokerError> {
-        self.hand_over(self.publish(subject, payload, id)?).await
+    pub(super) async fn send_for_ack(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        id: Option<&str>,
+    ) -> Result<PendingAck, BrokerError> {
+        self.hand_to_client(self.publish(subject, payload, id)?).await
     }
 
-    /// Builds a message.
     pub(super) fn publish(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Publish, BrokerError> {
         let headers = id.map(|id| {
             let mut headers = HeaderMap::new();
             headers.insert(ID_HEADER, id);
             headers
         });
-        Ok(Publish { subject: text(self.pad.copy(subject.as_bytes()))?, payload, headers })
+        Ok(Publish { subject: text(self.buffer.copy(subject.as_bytes()))?, payload, headers })
     }
 
-    /// Hands one message to the connection, waiting only while that has no room, and returns its pending
-    /// acknowledgement.
-    pub(super) async fn hand_over(&self, publish: Publish) -> Result<PendingAck, BrokerError> {
+    /// Passes one message to the client, waiting only while its queue is full, and returns the pending acknowledgement.
+    pub(super) async fn hand_to_client(&self, publish: Publish) -> Result<PendingAck, BrokerError> {
         if !self.is_connected() {
             return Err(self.offline());
         }
-        let mut question = self.awaited.ask();
-        let reply = self.reply(&question)?;
+        let mut pending = self.awaited.ask();
+        let reply = self.reply(&pending)?;
         let Publish { subject, payload, headers } = publish;
         let publish = async {
             match headers {
@@ -90,40 +93,40 @@ impl Wire {
             }
         };
         // If the connection is full and then breaks, the acknowledgement settles before the message is handed over.
-        match select(pin!(publish), &mut question).await {
-            Either::Left((Ok(()), _)) => Ok(question),
+        match select(pin!(publish), &mut pending).await {
+            Either::Left((Ok(()), _)) => Ok(pending),
             Either::Left((Err(error), _)) => Err(BrokerError::Rejected(causes(&error))),
             Either::Right(_) => Err(self.offline()),
         }
     }
 
     /// Waits for the outcome of a message that was handed over.
-    pub(super) async fn outcome(&self, question: PendingAck) -> Result<PublishOutcome, BrokerError> {
-        match question.await {
+    pub(super) async fn outcome(&self, pending: PendingAck) -> Result<PublishOutcome, BrokerError> {
+        match pending.await {
             AckOutcome::Buffered => Ok(PublishOutcome::Delivered),
             AckOutcome::Refused(why) => Err(BrokerError::Refused(why)),
             AckOutcome::NobodyListens => Err(BrokerError::NoSubscriber),
             AckOutcome::ConnectionLost => Err(self.lost()),
-            // A message to ourselves comes back only after the server has processed the one before it.
-            AckOutcome::NoAnswer => match self.comes_back().await {
+            // A message to ourselves arrives only after the server has processed the one before it.
+            AckOutcome::NoAnswer => match self.is_connection_alive().await {
                 true => Ok(PublishOutcome::Published),
                 false => Err(self.lost()),
             },
         }
     }
 
-    /// Whether a message published to our own subject comes back in time.
-    async fn comes_back(&self) -> bool {
-        let question = self.awaited.ask();
+    /// Whether a message published to our own subject arrives in time.
+    async fn is_connection_alive(&self) -> bool {
+        let pending = self.awaited.ask();
         let round_trip = async {
-            let Ok(to_self) = self.reply(&question) else { return false };
-            self.client.publish(to_self, Bytes::new()).await.is_ok() && question.await == AckOutcome::Buffered
+            let Ok(to_self) = self.reply(&pending) else { return false };
+            self.client.publish(to_self, Bytes::new()).await.is_ok() && pending.await == AckOutcome::Buffered
         };
         tokio::time::timeout(self.ack_timeout, round_trip).await.unwrap_or(false)
     }
 
-    fn reply(&self, question: &PendingAck) -> Result<Subject, BrokerError> {
-        text(self.pad.write(question.reply_size(), |sheet| question.write_reply(sheet)))
+    fn reply(&self, pending: &PendingAck) -> Result<Subject, BrokerError> {
+        text(self.buffer.write(pending.reply_size(), |block| pending.write_reply(block)))
     }
 }
 

@@ -1,39 +1,39 @@
-//! Paper for outgoing messages: one allocation for many.
+//! A buffer for outgoing messages: one allocation for many.
 //!
-//! A message is written by its sender's thread and let go by the connection's. The allocator pays for that with a lock at
-//! every piece; here a piece is only counted.
+//! A message is written by its sender's thread and freed by the connection's, for which the allocator takes a lock.
+//! Here messages share a block, and freeing one only decrements the block's reference count.
 
 use parking_lot::Mutex;
 use tokio_util::bytes::{Bytes, BytesMut};
 
-/// Bytes that are allocated at once.
-const SHEET: usize = 32 * 1024;
-/// Larger pieces are allocated by themselves: a piece keeps its whole sheet alive.
-const LARGE: usize = SHEET / 8;
+/// Size of a block.
+const BLOCK_BYTES: usize = 32 * 1024;
+/// Larger messages get an allocation of their own, since a message keeps its whole block alive.
+const MAX_SHARED_BYTES: usize = BLOCK_BYTES / 8;
 
-/// See the module.
+/// The block that is being filled.
 #[derive(Debug, Default)]
-pub(super) struct Pad(Mutex<BytesMut>);
+pub(super) struct WriteBuffer(Mutex<BytesMut>);
 
-impl Pad {
-    /// A copy of these bytes.
+impl WriteBuffer {
+    /// Copies these bytes.
     pub(super) fn copy(&self, bytes: &[u8]) -> Bytes {
-        self.write(bytes.len(), |sheet| sheet.extend_from_slice(bytes))
+        self.write(bytes.len(), |block| block.extend_from_slice(bytes))
     }
 
-    /// What `write` writes, which is about `size` bytes.
+    /// Returns what `write` writes, which is about `size` bytes.
     pub(super) fn write(&self, size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
-        if size > LARGE {
+        if size > MAX_SHARED_BYTES {
             let mut alone = BytesMut::with_capacity(size);
             write(&mut alone);
             return alone.freeze();
         }
-        let mut sheet = self.0.lock();
-        if sheet.capacity() < size {
-            *sheet = BytesMut::with_capacity(SHEET);
+        let mut block = self.0.lock();
+        if block.capacity() < size {
+            *block = BytesMut::with_capacity(BLOCK_BYTES);
         }
-        write(&mut sheet);
-        sheet.split().freeze()
+        write(&mut block);
+        block.split().freeze()
     }
 }
 
@@ -42,13 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_stays_whatever_is_written_after_it() {
-        let pad = Pad::default();
-        let pieces: Vec<_> = (0..10_000).map(|number| pad.copy(format!("piece {number}").as_bytes())).collect();
-        let large = pad.copy(&[7; 2 * SHEET]);
+    fn later_writes_do_not_change_earlier_ones() {
+        let buffer = WriteBuffer::default();
+        let pieces: Vec<_> = (0..10_000).map(|number| buffer.copy(format!("piece {number}").as_bytes())).collect();
+        let large = buffer.copy(&[7; 2 * BLOCK_BYTES]);
         for (number, piece) in pieces.iter().enumerate() {
             assert_eq!(*piece, format!("piece {number}"));
         }
-        assert_eq!(large, vec![7; 2 * SHEET]);
+        assert_eq!(large, vec![7; 2 * BLOCK_BYTES]);
     }
 }

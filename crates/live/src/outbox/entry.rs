@@ -12,9 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct OutboxEntry {
     /// Lets the receiver skip a repeat.
     pub(crate) id: String,
-    /// Where it goes.
     pub(crate) subject: String,
-    /// Since when it waits.
     pub(crate) queued_at: Timestamp,
     /// The bytes on the wire, which are JSON text.
     pub(crate) payload: String,

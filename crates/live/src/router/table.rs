@@ -31,8 +31,8 @@ pub(super) enum SubscriptionState {
 #[derive(Debug)]
 struct GoalSlot {
     buffer: Arc<InboxBuffer>,
-    link: SubscriptionState,
-    /// Set while the goal has not registered: since when, and how much came.
+    subscription: SubscriptionState,
+    /// Set while the goal has not registered.
     waiting: Option<WaitingMail>,
 }
 
@@ -45,7 +45,8 @@ struct WaitingMail {
 #[derive(Debug, Default)]
 pub(super) struct RoutingTable {
     slots: HashMap<GoalId, GoalSlot>,
-    /// Goals in `slots` that wait, in the order in which they began to. May name goals that have registered or ended since.
+    /// Goals in `slots` that wait, in the order in which they began to. May name goals that have registered or ended
+    /// since.
     queue: VecDeque<GoalId>,
     waiting: usize,
     waiting_bytes: usize,
@@ -109,8 +110,8 @@ impl RoutingTable {
         self.waiting += 1;
     }
 
-    /// Whether one more goal may wait. Those whose time is over give way; others never do, so that a flood of made-up goal
-    /// ids cannot push out the mail of a goal that is about to start.
+    /// Whether one more goal may wait, after removing expired ones. Others are never evicted, so that a flood of
+    /// made-up goal ids cannot push out the mail of a goal that is about to start.
     fn make_room(&mut self, now: Instant, options: &RouterOptions) -> bool {
         if self.waiting >= options.max_waiting_goals {
             drop(self.sweep(now, options.waiting_time));
@@ -133,7 +134,7 @@ impl RoutingTable {
                         if lost > 0 {
                             tracing::warn!(%goal, lost, "a goal never registered; the mail that waited for it was dropped");
                         }
-                        ended.push(slot.link);
+                        ended.push(slot.subscription);
                     }
                 }
                 None => {}
@@ -150,18 +151,21 @@ impl RoutingTable {
             self.waiting -= 1;
             self.waiting_bytes -= waiting.bytes;
         }
-        Some(slot.link)
+        Some(slot.subscription)
     }
 
-    pub(super) fn link(&self, goal: GoalId) -> Option<&SubscriptionState> {
-        self.slots.get(&goal).map(|slot| &slot.link)
+    pub(super) fn subscription(&self, goal: GoalId) -> Option<&SubscriptionState> {
+        self.slots.get(&goal).map(|slot| &slot.subscription)
     }
 
     /// Whether the caller should subscribe now, because nobody else does.
-    pub(super) fn claim_link(&mut self, goal: GoalId) -> bool {
+    pub(super) fn claim_subscribing(&mut self, goal: GoalId) -> bool {
         match self.slots.get_mut(&goal) {
-            Some(GoalSlot { link: link @ (SubscriptionState::Wanted | SubscriptionState::Failed(_)), .. }) => {
-                *link = SubscriptionState::Trying;
+            Some(GoalSlot {
+                subscription: subscription @ (SubscriptionState::Wanted | SubscriptionState::Failed(_)),
+                ..
+            }) => {
+                *subscription = SubscriptionState::Trying;
                 true
             }
             _ => false,
@@ -169,15 +173,18 @@ impl RoutingTable {
     }
 
     /// Returns the state that is no longer used, to be dropped outside the lock.
-    pub(super) fn set_link(&mut self, goal: GoalId, link: SubscriptionState) -> SubscriptionState {
+    pub(super) fn set_subscription(&mut self, goal: GoalId, subscription: SubscriptionState) -> SubscriptionState {
         match self.slots.get_mut(&goal) {
-            Some(slot) => std::mem::replace(&mut slot.link, link),
-            None => link,
+            Some(slot) => std::mem::replace(&mut slot.subscription, subscription),
+            None => subscription,
         }
     }
 
-    pub(super) fn take_down(&mut self) -> Vec<SubscriptionState> {
-        self.slots.values_mut().map(|slot| std::mem::replace(&mut slot.link, SubscriptionState::Wanted)).collect()
+    pub(super) fn take_subscriptions(&mut self) -> Vec<SubscriptionState> {
+        self.slots
+            .values_mut()
+            .map(|slot| std::mem::replace(&mut slot.subscription, SubscriptionState::Wanted))
+            .collect()
     }
 
     /// Whether a parcel with this id is in a buffer already, or was.
@@ -185,8 +192,8 @@ impl RoutingTable {
         self.seen.contains(id)
     }
 
-    /// A parcel with this id went into a buffer.
-    pub(super) fn saw(&mut self, id: &str) {
+    /// Records that a parcel with this id went into a buffer.
+    pub(super) fn mark_seen(&mut self, id: &str) {
         self.seen.insert(id.into());
     }
 
@@ -203,7 +210,7 @@ impl GoalSlot {
     fn new(goal: GoalId, waiting: Option<Instant>) -> Self {
         Self {
             buffer: Arc::new(InboxBuffer::new(goal)),
-            link: SubscriptionState::Wanted,
+            subscription: SubscriptionState::Wanted,
             waiting: waiting.map(|since| WaitingMail { since, bytes: 0 }),
         }
     }

@@ -44,17 +44,17 @@ pub fn definitions() -> [ToolDefinition; 2] {
 
 /// Calls a tool by name. `None` where there is no such tool.
 pub async fn call(context: &PeerContext, tool: &str, arguments: &Value) -> Option<Result<Value, SendError>> {
-    match tool {
-        "list_peers" => Some(Ok(json!(list_peers(context)))),
-        "send_to_peer" => Some(match arguments_of(arguments) {
+    Some(match tool {
+        "list_peers" => Ok(json!(list_peers(context))),
+        "send_to_peer" => match parse_arguments(arguments) {
             Ok(send) => send_to_peer(context, &send).await.map(|report| json!(report)),
             Err(error) => Err(error),
-        }),
-        _ => None,
-    }
+        },
+        _ => return None,
+    })
 }
 
-fn arguments_of(arguments: &Value) -> Result<SendToPeer, SendError> {
+fn parse_arguments(arguments: &Value) -> Result<SendToPeer, SendError> {
     let nothing = Map::new();
     let fields = match arguments {
         Value::Object(fields) => fields,

@@ -5,12 +5,12 @@ use serde::Serialize;
 
 use super::PeerContext;
 
-/// What is said where there is no directory.
+/// The note where there is no directory.
 pub const NO_DIRECTORY: &str = "this agent has no PeerDirectory configured";
 
 /// Most peers in one list; those that the caller may write to come before the others when not all fit.
 pub const MAX_PEERS: usize = 100;
-/// What is said where not all fit.
+/// The note where not all fit.
 pub const MORE_PEERS: &str = "only 100 peers are listed; there are more, which send_to_peer reaches by name";
 
 /// The answer of `list_peers`.
@@ -18,7 +18,7 @@ pub const MORE_PEERS: &str = "only 100 peers are listed; there are more, which s
 pub struct PeerList {
     /// Everybody but the caller, by name.
     pub peers: Vec<PeerSummary>,
-    /// Why there is nobody, where that needs saying.
+    /// Why peers are missing from the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'static str>,
 }

@@ -16,17 +16,17 @@ use crate::message::inbox_subject;
 use crate::{InboxMessage, MAX_BODY_BYTES};
 
 /// Goals that are sent to at once.
-const SENDING_AT_ONCE: usize = 64;
+const CONCURRENT_SENDS: usize = 64;
 /// Agents that a broadcast is sent to at once.
-const AGENTS_AT_ONCE: usize = 16;
+const CONCURRENT_AGENTS: usize = 16;
 /// Characters of a caller's own input that an error repeats.
-const QUOTED: usize = 100;
+const MAX_QUOTED_CHARS: usize = 100;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SendToPeer {
-    /// An agent; `*` for everybody the caller may write to; or one goal, as `GOAL` or `AGENT/GOAL`, which need not be listed
-    /// anywhere: other runtimes announce theirs in ways of their own.
+    /// An agent; `*` for everybody the caller may write to; or one goal, as `GOAL` or `AGENT/GOAL`, which need not be
+    /// listed anywhere: other runtimes announce theirs in ways of their own.
     pub to: String,
     /// The body.
     pub message: String,
@@ -69,13 +69,13 @@ pub enum SendError {
     BadArgument(String),
 }
 
-/// What became of the message, goal by goal. Each list means what its name says.
+/// The outcome of a send for each goal.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct SendReport {
     /// Goals that have the message in their buffer: their router acknowledged it.
     pub delivered_to: Vec<GoalId>,
-    /// Goals whose broker took the message while somebody listened, but which did not acknowledge it: runtimes that never
-    /// do, or a process that hangs.
+    /// Goals whose broker took the message while somebody listened, but which did not acknowledge it: runtimes that
+    /// never do, or a process that hangs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub published_to: Vec<GoalId>,
     /// Goals whose message is on disk here, to be sent when the broker is back.
@@ -117,12 +117,13 @@ impl SendReport {
     }
 }
 
-/// Sends. An error means that the call was wrong and nothing was sent; whatever fails on the way to a goal is in the report.
+/// Sends a message. An error means that the call was invalid and nothing was sent; delivery failures are in the report.
 pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<SendReport, SendError> {
     send_to_peer_by(context, send, context.mailbox.as_ref().map(|office| office as &dyn Outgoing)).await
 }
 
-/// The same, with mail handed in by another way than the caller's own mailbox: a door that derives what it passes on.
+/// The same, with durable messages sent by `mail` instead of the caller's mailbox, for a door that applies its own
+/// rules to them.
 pub async fn send_to_peer_by(
     context: &PeerContext,
     send: &SendToPeer,
@@ -193,9 +194,9 @@ impl Outbound<'_> {
         if agents.is_empty() {
             return Ok(SendReport::unreachable("there are no peers to send to"));
         }
-        // Together, so that one process that hangs does not hold up the rest; reported in the order of the names.
+        // Concurrently, so that one process that hangs does not delay the rest; reported in the order of the names.
         let sends = agents.into_iter().map(|agent| async move { self.send_to(agent.as_str()).await });
-        let mut reports = futures_util::stream::iter(sends).buffered(AGENTS_AT_ONCE);
+        let mut reports = futures_util::stream::iter(sends).buffered(CONCURRENT_AGENTS);
         let mut all = SendReport::default();
         while let Some(report) = reports.next().await {
             all.append(report);
@@ -203,12 +204,12 @@ impl Outbound<'_> {
         Ok(all)
     }
 
-    /// Sends to one goal, which the caller got to know somewhere else.
+    /// Sends to one goal, which need not be in the directory.
     async fn send_to_goal(&self, agent: Option<&str>, goal: GoalId) -> SendReport {
         let peers = self.context.directory.as_ref().map(|directory| directory.peers()).unwrap_or_default();
         let listed = peers.iter().find(|peer| peer.live_goals.contains(&goal)).map(|peer| peer.agent_id.as_str());
         let allowed = &self.context.allowed_delegates;
-        // Where the directory knows whose it is, that counts, whatever the caller says.
+        // The directory's owner of the goal takes precedence over the one that the caller names.
         let agent = match listed.or(agent) {
             Some(agent) if !allowed.allows(agent) => {
                 let why = format!("agent_id `{}` is not in this agent's allowed_delegates", quoted(agent));
@@ -264,7 +265,7 @@ impl Outbound<'_> {
             async move { (goal, self.context.broker.publish(&inbox_subject(goal), parcel).await) }
         };
         // In order, so that the report is in the order of the goals; one that fails stops no other.
-        let mut outcomes = futures_util::stream::iter(goals.iter().copied().map(send)).buffered(SENDING_AT_ONCE);
+        let mut outcomes = futures_util::stream::iter(goals.iter().copied().map(send)).buffered(CONCURRENT_SENDS);
         while let Some((goal, outcome)) = outcomes.next().await {
             match outcome {
                 Ok(PublishOutcome::Delivered) => report.delivered_to.push(goal),
@@ -280,7 +281,7 @@ impl Outbound<'_> {
     /// Sends it as mail, in the name of the mailbox's owner.
     async fn mail(&self, to: &str, is_known: bool, report: &mut SendReport) {
         let to_quoted = quoted(to);
-        // Whom the directory never heard of may have a mailbox; where it has none, it is simply not known.
+        // An agent that is not in the directory may still have a mailbox.
         let nobody = match is_known {
             true => format!("no live goals for agent_id `{to_quoted}`"),
             false => format!("unknown agent_id `{to_quoted}`"),
@@ -305,10 +306,10 @@ impl Outbound<'_> {
     }
 }
 
-/// A caller's own words, short enough to repeat and without characters that nobody sees.
+/// The caller's own input, shortened and with invisible characters replaced.
 fn quoted(text: &str) -> String {
     text.chars()
-        .take(QUOTED)
+        .take(MAX_QUOTED_CHARS)
         .map(|c| if c.is_control() || amb_core::render::is_invisible(c) { '\u{fffd}' } else { c })
         .collect()
 }

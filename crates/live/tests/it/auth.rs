@@ -99,14 +99,14 @@ async fn over_tls_with_a_client_certificate() {
 }
 
 #[tokio::test]
-async fn tls_that_is_required_is_not_done_without() {
+async fn a_connection_without_required_tls_is_refused() {
     let server = NatsServer::start();
     let tls = NatsTls { required: true, ca_file: Some(fixture("ca.pem")), ..NatsTls::default() };
     assert!(NatsBroker::connect(NatsOptions { tls, ..server.options() }).await.is_err());
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_subscribe_is_told_and_served_once_he_may() {
+async fn a_user_without_permission_gets_an_error_and_is_served_once_permitted() {
     let users = |deny: &str| {
         format!(
             "authorization {{ users: [{{ user: u, password: p, permissions: {{ subscribe: {{ deny: [{deny:?}] }} }} }}] }}"

@@ -1,4 +1,4 @@
-//! Notes between the processes of an office.
+//! Broadcasts between the processes of an office.
 
 use amb_live::{Broadcast, BrokerError, NatsBroadcast};
 use amb_testing::NatsServer;
@@ -35,7 +35,7 @@ async fn a_note_reaches_every_other_process_and_not_its_own() {
 }
 
 #[tokio::test]
-async fn after_an_outage_whoever_listens_is_told_that_it_may_have_missed_something() {
+async fn after_an_outage_listeners_learn_that_they_may_have_missed_something() {
     let mut server = NatsServer::start();
     let (one, mut to_one) = open(&server).await;
     let (two, mut to_two) = open(&server).await;
@@ -62,7 +62,7 @@ async fn a_reader_that_is_too_slow_is_told_that_it_missed_something() {
 }
 
 #[tokio::test]
-async fn a_process_that_may_not_listen_says_that_it_does_not_hear() {
+async fn a_process_without_permission_is_not_subscribed() {
     let users = r#"
         authorization { users: [{ user: "mute", password: "p", permissions: {
             publish: "amb.>", subscribe: { allow: ["_INBOX.>"] } } }] }

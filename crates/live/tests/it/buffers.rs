@@ -129,7 +129,7 @@ async fn buffers_of_goals_that_never_came_are_bounded_in_bytes_too() {
 }
 
 #[tokio::test]
-async fn a_router_that_is_gone_refuses_rather_than_swallows() {
+async fn a_router_that_was_dropped_refuses_messages() {
     let world = World::local();
     let broker = world.broker().await;
     let router = InboxRouter::new(Arc::clone(&broker));

@@ -1,4 +1,4 @@
-//! `list_peers` and `send_to_peer`: the gates in their order, what is refused and in which words, and the report.
+//! `list_peers` and `send_to_peer`: the checks in their order, their error texts, and the report.
 
 use amb_live::tools::{MAX_PEERS, MORE_PEERS, call, definitions};
 use amb_live::{
@@ -108,7 +108,7 @@ on_both_brokers! {
         assert_eq!(report.unreachable_reasons, ["no live goals for agent_id `bob`"]);
     }
 
-    async fn the_gates_stand_in_their_order(world: World) {
+    async fn the_checks_run_in_their_order(world: World) {
         let alice = alice(world).await;
         let long = "x".repeat(MAX_BODY_BYTES + 1);
         let bad = SendToPeer { correlation_id: Some("no".into()), ..to("", "") };
@@ -275,7 +275,7 @@ on_both_brokers! {
 }
 
 #[tokio::test]
-async fn arguments_of_the_wrong_kind_are_told() {
+async fn arguments_of_the_wrong_kind_are_errors() {
     let alice = alice(&World::local()).await;
     for (arguments, problem) in [
         (json!(["bob"]), "the arguments are not a JSON object"),

@@ -1,4 +1,5 @@
-//! Goals meet mail: mail rings at a live goal, and a message to an agent that does not run rests in its mailbox.
+//! Goals and mail: new mail is hinted to a live goal, and a durable message to an agent that does not run goes to its
+//! mailbox.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ async fn alice(process: &LivePeers, office: &Arc<MemoryOffice>) -> PeerContext {
 }
 
 on_both_brokers! {
-    async fn new_mail_rings_at_the_goal_and_stays_unread(world: World) {
+    async fn new_mail_is_hinted_to_the_goal_and_stays_unread(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
         let (alice, bobs) = (mailbox(&office, "alice").await, mailbox(&office, "bob").await);
@@ -85,7 +86,7 @@ on_both_brokers! {
         assert!(bobs.inbox(true).await.unwrap().unread() > 0);
     }
 
-    async fn what_can_neither_be_delivered_nor_mailed_is_told(world: World) {
+    async fn a_message_that_can_neither_be_delivered_nor_mailed_is_reported(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
         let context = alice(&process, &office).await;

@@ -37,7 +37,7 @@ async fn collect(goal: &Goal, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn during_an_outage_a_send_is_refused_with_the_reason_and_afterwards_all_is_well_again() {
+async fn during_an_outage_a_send_is_refused_with_the_reason_and_afterwards_it_works_again() {
     let mut server = NatsServer::start();
     let ((broker, here), (_, there)) = (connect(server.options()).await, connect(server.options()).await);
     let (alice, bob) = (join(&here, "alice").await, join(&there, "bob").await);
@@ -52,7 +52,7 @@ async fn during_an_outage_a_send_is_refused_with_the_reason_and_afterwards_all_i
     assert!(reason.contains("not connected to nats://") && reason.contains("nothing was sent"), "{reason}");
 
     server.restart();
-    // Nobody did anything: connection, subscriptions, presence and its bucket come back by themselves.
+    // Connection, subscriptions, presence and its bucket are restored without a call.
     soon("delivered again", async {
         while here.send(&alice, "bob", "after", None).await.unwrap().delivered_to.is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -219,7 +219,7 @@ async fn a_server_killed_in_the_middle_of_traffic_loses_nothing_that_was_said_to
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_is_fails_at_once_and_names_it() {
+async fn an_unreachable_address_fails_at_once_and_is_named() {
     let mut server = NatsServer::start();
     let url = server.url();
     server.kill();

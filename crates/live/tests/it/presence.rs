@@ -38,7 +38,7 @@ async fn a_living_process_stays_listed_far_beyond_the_expiry() {
     sees(&here, &bob).await;
     assert_eq!(here.broker().expiry(), Some(Duration::from_millis(600)));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // A busy machine may delay a sign of life; without any, bob would stay away for good.
+    // A busy machine may delay a heartbeat; without any, bob would never be listed again.
     sees(&here, &bob).await;
     let late = LivePeers::connect(quick(&server)).await.unwrap();
     sees(&late, &bob).await;

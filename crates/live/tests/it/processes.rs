@@ -104,7 +104,7 @@ async fn goals_of_two_processes_see_and_message_each_other_and_a_killed_one_is_g
     other.wait_for("answered 1");
 
     other.kill();
-    // Listed for a while yet, but no send says delivered, and as soon as the server has noticed they say why.
+    // Still listed for a while, but no send reports a delivery, and once the server has noticed, the error says why.
     soon("a send knows", async {
         loop {
             let report = peers.send(&alice, "bob", "still there?", None).await.unwrap();
@@ -119,10 +119,10 @@ async fn goals_of_two_processes_see_and_message_each_other_and_a_killed_one_is_g
 }
 
 #[tokio::test]
-async fn a_process_that_ends_in_peace_is_gone_at_once() {
+async fn a_process_that_shuts_down_is_unlisted_at_once() {
     let server = NatsServer::start();
     let mut other = Other::start(&server);
-    // Far longer than this test takes: only the goodbye can explain that bob is gone.
+    // The expiry is far longer than this test: bob is gone because he withdrew.
     let peers = LivePeers::connect(options(&server.url())).await.unwrap();
     assert_eq!(peers.peers().len(), 1);
     if let Some(mut input) = other.input.take() {

@@ -19,7 +19,7 @@ async fn a_runtime_that_never_acknowledges_is_reported_as_published_to() {
     let mut inbox = client.subscribe(inbox_subject(theirs)).await.unwrap();
     client.flush().await.unwrap();
     peers.directory().add_goal(name("nexo-agent"), theirs);
-    // The server may not have taken the subscription in yet.
+    // The server may not have processed the subscription yet.
     let report = soon("somebody listens", async {
         loop {
             let report = peers.send(name("alice"), "nexo-agent", "hi", None).await.unwrap();

@@ -81,10 +81,10 @@ pub(crate) async fn sees(process: &LivePeers, goal: &Goal) {
     .await;
 }
 
-/// Long enough for a machine that is busy with other things; a promise that is kept is kept much sooner.
+/// Long enough for a busy machine; normally the condition holds much sooner.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Waits for a condition, and fails when it does not come in a long time.
+/// Waits for a condition; fails where it does not hold after a long time.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
