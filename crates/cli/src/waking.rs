@@ -58,7 +58,7 @@ impl WakeArgs {
         };
         Ok(Some(WakeOptions {
             root,
-            limits: Limits { again, ..Limits::default() },
+            limits: Limits { reminders: again, ..Limits::default() },
             all: self.wake == WakeScope::All,
             claude: claude(),
             qwen: qwen(),

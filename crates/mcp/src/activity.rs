@@ -1,4 +1,4 @@
-//! What a client was seen to do, as far as waking it depends on that.
+//! The activity of a client, on which waking it depends.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// The request metadata in which Codex names the thread of a call.
 const CODEX_TURN: &str = "x-codex-turn-metadata";
 /// How long after a ring the client's calls count as its effect, unless its user is known to have given a prompt since.
-const WOKEN: SignedDuration = SignedDuration::from_mins(30);
+const WOKEN_FOR: SignedDuration = SignedDuration::from_mins(30);
 
 /// The activity of one client.
 #[derive(Debug, Default)]
@@ -40,9 +40,9 @@ pub(crate) struct LastRing {
 }
 
 impl Activity {
-    /// Records a tool call. The newest thread is the one that the client is in. `turn_began` is for clients whose calls do not
-    /// tell when their turn began.
-    pub(crate) fn called(&self, meta: &JsonObject, turn_began: impl FnOnce() -> Option<Timestamp>) {
+    /// Records a tool call; the newest thread is the one that the client is in. `turn_began` is asked where the call's
+    /// metadata does not tell when the turn began.
+    pub(crate) fn record_call(&self, meta: &JsonObject, turn_began: impl FnOnce() -> Option<Timestamp>) {
         let now = Timestamp::now();
         let mut state = self.state.lock();
         state.called_at = Some(now);
@@ -57,12 +57,12 @@ impl Activity {
         }
     }
 
-    /// Signals that messages may have been shown or read, or that a wait began or ended.
+    /// Hints that messages may have been shown or read, or that a wait began or ended.
     pub(crate) fn hint(&self) {
         self.hints.notify_one();
     }
 
-    /// Waits for such a signal.
+    /// Waits for a hint.
     pub(crate) async fn hinted(&self) {
         self.hints.notified().await;
     }
@@ -76,7 +76,7 @@ impl Activity {
     }
 
     /// Records a ring that is about to be made; returns the one before it.
-    pub(crate) fn rings(&self, at: Timestamp) -> LastRing {
+    pub(crate) fn record_ring(&self, at: Timestamp) -> LastRing {
         std::mem::replace(&mut self.state.lock().ring, LastRing { at: Some(at), turn: None })
     }
 
@@ -85,12 +85,13 @@ impl Activity {
         self.state.lock().ring = before;
     }
 
-    pub(crate) fn user_spoke(&self, at: Option<Timestamp>) {
+    pub(crate) fn set_user_turn(&self, at: Option<Timestamp>) {
         self.state.lock().user_turn_at = at;
     }
 
-    /// Whether the client's current calls follow from a ring rather than from its user: it is in the turn that the ring started,
-    /// or in one that was running then. Where the client does not report when its turns begin, all calls for a while.
+    /// Whether the client's current calls follow from a ring rather than from its user: it is in the turn that the ring
+    /// started, or in one that was running then. Where the client does not report when its turns begin: all calls
+    /// within [`WOKEN_FOR`].
     pub(crate) fn is_woken(&self, now: Timestamp) -> bool {
         let state = self.state.lock();
         let is_of_ring = state.turn_began.is_none_or(|began| Some(began) <= state.ring.turn.max(state.ring.at));
@@ -106,7 +107,7 @@ impl Activity {
 
 impl ActivityState {
     fn was_rung(&self, now: Timestamp) -> bool {
-        self.ring.at.is_some_and(|rung| now < rung + WOKEN)
+        self.ring.at.is_some_and(|rung| now < rung + WOKEN_FOR)
     }
 }
 
@@ -136,24 +137,24 @@ mod tests {
     fn the_newest_thread_is_remembered() {
         let activity = Activity::default();
         for thread in ["thread-one", "thread-two", "--remote=ws://evil"] {
-            activity.called(&meta(json!({"thread_id": thread})), || None);
+            activity.record_call(&meta(json!({"thread_id": thread})), || None);
         }
-        activity.called(&JsonObject::new(), || None);
+        activity.record_call(&JsonObject::new(), || None);
         assert_eq!(activity.codex_thread().as_deref(), Some("thread-two"));
     }
 
     #[test]
-    fn a_client_that_does_not_tell_its_turns_is_woken_until_its_user_speaks() {
+    fn a_client_that_reports_no_turns_counts_as_woken_until_its_user_gives_a_prompt() {
         let (activity, now) = (Activity::default(), Timestamp::now());
         assert!(!activity.is_woken(now));
-        let before = activity.rings(now);
-        activity.called(&JsonObject::new(), || None);
-        assert!(activity.is_woken(now) && !activity.is_woken(now + WOKEN));
-        activity.user_spoke(Some(now + SignedDuration::from_secs(1)));
+        let before = activity.record_ring(now);
+        activity.record_call(&JsonObject::new(), || None);
+        assert!(activity.is_woken(now) && !activity.is_woken(now + WOKEN_FOR));
+        activity.set_user_turn(Some(now + SignedDuration::from_secs(1)));
         assert!(!activity.is_woken(now));
-        activity.user_spoke(None);
+        activity.set_user_turn(None);
         activity.ring_failed(before);
-        assert!(!activity.is_woken(now), "a ring that nobody heard wakes nobody");
+        assert!(!activity.is_woken(now), "a failed ring wakes nobody");
     }
 
     #[test]
@@ -161,13 +162,15 @@ mod tests {
         let (activity, now) = (Activity::default(), Timestamp::now());
         let at = |seconds: i64| now + SignedDuration::from_secs(seconds);
         let in_turn = |seconds: i64, of_codex: bool| match of_codex {
-            true => activity.called(&meta(json!({"turn_started_at_unix_ms": at(seconds).as_millisecond()})), || None),
-            false => activity.called(&JsonObject::new(), || Some(at(seconds))),
+            true => {
+                activity.record_call(&meta(json!({"turn_started_at_unix_ms": at(seconds).as_millisecond()})), || None)
+            }
+            false => activity.record_call(&JsonObject::new(), || Some(at(seconds))),
         };
         for of_codex in [true, false] {
-            activity.rings(now);
+            activity.record_ring(now);
             in_turn(-5, of_codex);
-            assert!(activity.is_woken(now), "told in the middle of a turn");
+            assert!(activity.is_woken(now), "rung in the middle of a turn");
             for _ in 0..2 {
                 in_turn(1, of_codex);
                 assert!(activity.is_woken(now), "the turn that the ring began");

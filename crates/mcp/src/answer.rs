@@ -28,7 +28,7 @@ impl ToolAnswer {
     }
 }
 
-/// A call that failed: the tool, its arguments and the caller.
+/// A tool call, for the error text of its failure.
 pub(crate) struct Call<'c> {
     pub(crate) tool: &'c str,
     pub(crate) arguments: Option<&'c JsonObject>,
@@ -57,7 +57,7 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
         let source = std::error::Error::source(error).map(ToString::to_string);
         tracing::warn!(tool = call.tool, code = %error.code(), %error, source, "a tool failed");
     }
-    let renamed = in_words_of_tools(call, error);
+    let renamed = in_tool_terms(call, error);
     let error = renamed.as_ref().unwrap_or(error);
     // A detail may quote another agent's text.
     let mut text = format!("{}: {}", error.code(), note(&without_commands(error.detail())));
@@ -68,9 +68,10 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// Translates an error about a field of the office's request into the tool's argument: `session_id: must be a UUID`, with
-/// `path.`, `query.` or `body.` before it in some offices. An id of the wrong form is reported like an unknown one.
-fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError> {
+/// Translates an error about a field of the office's request into the tool's argument: `session_id: must be a UUID`,
+/// with `path.`, `query.` or `body.` before it in some offices. An id of the wrong form is reported like an unknown
+/// one.
+fn in_tool_terms(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError> {
     if error.code() != Code::Invalid {
         return None;
     }
@@ -114,7 +115,7 @@ pub(crate) fn without_commands(detail: &str) -> String {
     if !clauses.is_empty() {
         return clauses.join("; ");
     }
-    // Nothing else is left: everything before the first part about the command line.
+    // No clause is left: keeps everything before the first part about the command line.
     let parts = detail.split(", ").take_while(|part| !is_of_command_line(part)).collect::<Vec<_>>().join(", ");
     if parts.is_empty() { "this cannot be done here".into() } else { parts }
 }
@@ -129,7 +130,7 @@ fn is_of_command_line(words: &str) -> bool {
 }
 
 /// Whether a call only reads, so that it cannot have changed anything.
-fn reads(tool: &str, call: &Call<'_>) -> bool {
+fn is_read_only(tool: &str, call: &Call<'_>) -> bool {
     matches!(tool, "mailbox_check" | "mailbox_read" | "mailbox_wait" | "list_peers" | "transcript_recent")
         || (tool == "mailbox_task" && call.argument("action") == Some("list"))
 }
@@ -192,7 +193,7 @@ fn next_step(call: &Call<'_>, error: &OfficeError) -> Option<String> {
             }
             _ => "it may have been done all the same: look with mailbox_check before you try again.",
         }),
-        Code::Unavailable if reads(tool, call) => {
+        Code::Unavailable if is_read_only(tool, call) => {
             fixed("try again in a moment, and tell your user if it keeps failing.")
         }
         Code::Unavailable => {
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_reads_says_nothing_of_accepting() {
+    fn the_failure_of_a_read_does_not_mention_accepting() {
         for (tool, arguments) in
             [("mailbox_check", json!({})), ("mailbox_wait", json!({})), ("mailbox_task", json!({"action": "list"}))]
         {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_a_request_are_named_as_the_tools_name_them() {
+    fn errors_name_fields_as_the_tools_do() {
         let told = |tool, arguments: Value, detail: &str| {
             let call = Call { tool, arguments: arguments.as_object(), me: None };
             let result = failure(&call, &OfficeError::invalid(detail));
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_result_has_no_words_of_the_command_line() {
+    fn errors_for_models_do_not_mention_the_command_line() {
         for (detail, said) in [
             ("no such session; `inbox` lists yours", "no such session"),
             ("no agent \"x\"; `amb agents` lists those you can write to", "no agent \"x\""),

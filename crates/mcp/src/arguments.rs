@@ -12,7 +12,7 @@ pub(crate) fn parse<T: DeserializeOwned>(arguments: Option<JsonObject>) -> Resul
         .map_err(|error| OfficeError::invalid(format!("the arguments do not fit: {error}")))
 }
 
-/// Models fill optional fields with empty text; that counts as absent.
+/// Optional text. Models fill optional fields with empty text, which counts as absent.
 pub(crate) fn filled<'de, D: Deserializer<'de>>(de: D) -> Result<Option<String>, D::Error> {
     let text: Option<String> = Option::deserialize(de)?;
     Ok(text.filter(|text| !text.trim().is_empty()))
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_models_write_for_nothing_is_nothing() {
+    fn null_and_blank_values_count_as_absent() {
         for json in
             [serde_json::json!({}), serde_json::json!({"limit": null, "note": " "}), serde_json::json!({"limit": ""})]
         {

@@ -1,9 +1,9 @@
-//! How much fits into one result, counted in characters after escaping, in the larger of its text and its data.
+//! The size limit of one result, in characters after escaping; the larger of its text and its data counts.
 
 use serde::Serialize;
 
-/// The most characters of one result, for its text and its data each: more would crowd out the model's context, and clients cut
-/// it without saying what is missing.
+/// The most characters of one result, for its text and its data each: more would crowd out the model's context, and
+/// clients cut it without saying what is missing.
 #[cfg(test)]
 pub(crate) const ANSWER_CHARS: usize = 20_000;
 /// The part of it for what other agents wrote. The rest is for notices and hints.
@@ -24,8 +24,8 @@ impl TextBudget {
         self.0
     }
 
-    /// Takes room for an item, if there is enough; returns whether there was.
-    pub(crate) fn takes(&mut self, chars: usize) -> bool {
+    /// Reserves room for an item; returns whether there was enough.
+    pub(crate) fn try_spend(&mut self, chars: usize) -> bool {
         match self.0.checked_sub(chars) {
             Some(left) => {
                 self.0 = left;
@@ -35,7 +35,7 @@ impl TextBudget {
         }
     }
 
-    /// Takes room for an item that is shown in any case.
+    /// Reserves room for an item that is shown in any case.
     pub(crate) fn spend(&mut self, chars: usize) {
         self.0 = self.0.saturating_sub(chars);
     }

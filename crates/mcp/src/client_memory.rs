@@ -1,4 +1,4 @@
-//! What one client has been shown, so that nothing costs its tokens twice. Losing it loses no message.
+//! What one client has been shown, so that nothing costs tokens twice. Losing it loses no message.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::work::Work;
 const CAPACITY: usize = 4096;
 
 /// How long connecting waits for an office that is slow or unreachable.
-const HEAD_START: Duration = Duration::from_millis(500);
+const CONNECT_WAIT: Duration = Duration::from_millis(500);
 
 /// What is remembered about one client.
 #[derive(Debug, Default)]
@@ -31,12 +31,12 @@ pub(crate) struct ClientMemory {
 }
 
 impl ClientMemory {
-    /// Remembers an id; returns whether it was new.
-    pub(crate) fn first_time(&self, id: &str) -> bool {
+    /// Records that an id was shown; returns whether it was new.
+    pub(crate) fn mark_shown(&self, id: &str) -> bool {
         self.ids.lock().insert(id.to_owned())
     }
 
-    pub(crate) fn knows(&self, id: &str) -> bool {
+    pub(crate) fn was_shown(&self, id: &str) -> bool {
         self.ids.lock().contains(id)
     }
 
@@ -48,19 +48,19 @@ impl ClientMemory {
         *self.cursor.lock() = cursor;
     }
 
-    /// Sets the cursor when the client connects: events are reported from here on. Does not wait long for an office that is
-    /// slow or unreachable; the client's first call sets the cursor then.
-    pub(crate) async fn begin(&self, mailbox: &LazyMailbox) {
-        let place = async { self.find_place(&**mailbox.office().await?).await };
-        match tokio::time::timeout(HEAD_START, place).await {
+    /// Sets the cursor when the client connects: events are reported from here on. Where the office is slow or
+    /// unreachable, the client's first call sets it instead.
+    pub(crate) async fn connect(&self, mailbox: &LazyMailbox) {
+        let place = async { self.init_cursor(&**mailbox.office().await?).await };
+        match tokio::time::timeout(CONNECT_WAIT, place).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "no place in the log yet"),
-            Err(_) => tracing::debug!("no place in the log yet: the office takes its time"),
+            Ok(Err(error)) => tracing::debug!(%error, "no cursor yet"),
+            Err(_) => tracing::debug!("no cursor yet: the office is slow"),
         }
     }
 
     /// Sets the cursor to the end of the log, unless there is one.
-    pub(crate) async fn find_place(&self, office: &dyn Mailbox) -> Result<(), OfficeError> {
+    pub(crate) async fn init_cursor(&self, office: &dyn Mailbox) -> Result<(), OfficeError> {
         if self.cursor().is_none() {
             let end = office.events(None, Duration::ZERO).await?.cursor;
             self.cursor.lock().get_or_insert(end);
@@ -74,7 +74,7 @@ impl ClientMemory {
     }
 
     /// Counts a wait until the result is dropped.
-    pub(crate) fn wait_begins(&self) -> OpenWait<'_> {
+    pub(crate) fn begin_wait(&self) -> OpenWait<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.activity.hint();
         OpenWait(self)
@@ -85,7 +85,6 @@ impl ClientMemory {
     }
 }
 
-/// An open call of `mailbox_wait`.
 pub(crate) struct OpenWait<'a>(&'a ClientMemory);
 
 impl Drop for OpenWait<'_> {
@@ -101,25 +100,25 @@ mod tests {
     #[test]
     fn an_id_is_new_once() {
         let seen = ClientMemory::default();
-        assert!(seen.first_time("a"));
-        assert!(!seen.first_time("a"));
-        assert!(seen.knows("a") && !seen.knows("b"));
+        assert!(seen.mark_shown("a"));
+        assert!(!seen.mark_shown("a"));
+        assert!(seen.was_shown("a") && !seen.was_shown("b"));
     }
 
     #[test]
     fn memory_does_not_grow_without_bound() {
         let seen = ClientMemory::default();
         for n in 0..CAPACITY * 2 {
-            assert!(seen.first_time(&n.to_string()));
+            assert!(seen.mark_shown(&n.to_string()));
         }
         assert_eq!(seen.ids.lock().latest().count(), CAPACITY);
-        assert!(seen.knows(&(CAPACITY * 2 - 1).to_string()) && !seen.knows("0"));
+        assert!(seen.was_shown(&(CAPACITY * 2 - 1).to_string()) && !seen.was_shown("0"));
     }
 
     #[test]
     fn a_wait_counts_until_it_ends() {
         let seen = ClientMemory::default();
-        let one = seen.wait_begins();
+        let one = seen.begin_wait();
         assert!(seen.is_waiting());
         drop(one);
         assert!(!seen.is_waiting());

@@ -21,10 +21,10 @@ use tokio::time::Instant;
 
 use crate::answer::{Call, failure};
 use crate::channel;
+use crate::client_memory::ClientMemory;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::McpOptions;
 use crate::resources::{self, Uri};
-use crate::seen::ClientMemory;
 use crate::subscriptions::{self, Subscriptions};
 use crate::tools::{self, CallContext};
 use crate::watch::LogWatch;
@@ -54,44 +54,28 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    /// For the one client of a pair of streams.
-    pub(crate) fn single(mailbox: LazyMailbox, options: Arc<McpOptions>, watch: LogWatch) -> Self {
-        let seen = Arc::new(ClientMemory::default());
-        let channel = options.channel;
-        Self::new(mailbox, options, watch, Arc::clone(&seen), seen, channel)
-    }
-
-    /// For one of many clients over HTTP.
-    pub(crate) fn one_of_many(
+    /// Serves one of many clients over HTTP, with what they share; without `shared`, the only client of a pair of
+    /// streams.
+    pub(crate) fn new(
         mailbox: LazyMailbox,
         options: Arc<McpOptions>,
         watch: LogWatch,
-        shared: Arc<ClientMemory>,
+        shared: Option<Arc<ClientMemory>>,
     ) -> Self {
-        Self::new(mailbox, options, watch, Arc::default(), shared, false)
-    }
-
-    fn new(
-        mailbox: LazyMailbox,
-        options: Arc<McpOptions>,
-        watch: LogWatch,
-        own: Arc<ClientMemory>,
-        shared: Arc<ClientMemory>,
-        channel: bool,
-    ) -> Self {
+        let own = Arc::<ClientMemory>::default();
         Self {
+            channel: shared.is_none() && options.channel,
+            shared: shared.unwrap_or_else(|| Arc::clone(&own)),
+            own,
             mailbox,
             options,
             watch,
-            own,
-            shared,
             subscriptions: Arc::default(),
-            channel,
             client: watch::Sender::new(None),
         }
     }
 
-    pub(crate) fn seen(&self) -> Arc<ClientMemory> {
+    pub(crate) fn memory(&self) -> Arc<ClientMemory> {
         Arc::clone(&self.own)
     }
 
@@ -102,7 +86,7 @@ impl Handler {
         loop {
             let found = async {
                 let office = self.mailbox.office().await?;
-                seen.find_place(&**office).await?;
+                seen.init_cursor(&**office).await?;
                 Ok(Arc::clone(office))
             };
             match found.await {
@@ -116,14 +100,14 @@ impl Handler {
     }
 
     /// Records the client's name from its handshake.
-    pub(crate) fn presented(&self, peer: &Peer<RoleServer>) {
+    pub(crate) fn note_client_of_handshake(&self, peer: &Peer<RoleServer>) {
         if let Some(client) = peer.peer_info() {
             self.note_client(&client.client_info);
         }
     }
 
     /// Records the client's name where each request carries it.
-    fn meet(&self, context: &RequestContext<RoleServer>) {
+    fn note_client_of_request(&self, context: &RequestContext<RoleServer>) {
         if let Some(client) = context.client_info() {
             self.note_client(&client);
         }
@@ -143,7 +127,7 @@ impl Handler {
         self.client.subscribe()
     }
 
-    fn seen_by(&self, context: &RequestContext<RoleServer>) -> Arc<ClientMemory> {
+    fn memory_for(&self, context: &RequestContext<RoleServer>) -> Arc<ClientMemory> {
         Arc::clone(if is_stateless(context) { &self.shared } else { &self.own })
     }
 }
@@ -158,7 +142,7 @@ impl ServerHandler for Handler {
         }
         let implementation =
             Implementation::new(&self.options.server_name, &self.options.server_version).with_title("Agent Mailbox");
-        let instructions = match self.mailbox.taken() {
+        let instructions = match self.mailbox.opened() {
             Some(office) => format!("You are {}. {INSTRUCTIONS}", office.me()),
             None => INSTRUCTIONS.to_owned(),
         };
@@ -170,7 +154,7 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.meet(&context);
+        self.note_client_of_request(&context);
         let mut list = ListToolsResult::with_all_items(tools::all());
         // The list is the same for everybody and for the life of the process.
         list.ttl_ms = Some(TOOLS_TTL_MS);
@@ -191,18 +175,18 @@ impl ServerHandler for Handler {
         if tools::named(name).is_none() {
             return Err(unknown_tool(name));
         }
-        self.meet(&context);
+        self.note_client_of_request(&context);
         let closing = self.watch.closing();
-        let seen = self.seen_by(&context);
+        let seen = self.memory_for(&context);
         let wake = self.options.wake.as_ref();
-        seen.activity.called(&context.meta, || wake?.turn_began(self.client.borrow().as_deref()));
+        seen.activity.record_call(&context.meta, || wake?.turn_began(self.client.borrow().as_deref()));
         let patience = tools::patience(name, request.arguments.as_ref());
         let began = Instant::now();
         let latest = tools::latest(name, began, request.arguments.as_ref());
         let office = tokio::select! {
             office = self.reach(&seen, patience) => office,
-            // An office that hangs does not delay a call beyond its own limit.
-            () = tokio::time::sleep_until(latest) => Err(tools::silent_office()),
+            // An office that hangs must not delay a call beyond its own limit.
+            () = tokio::time::sleep_until(latest) => Err(tools::office_timeout()),
             // The client is gone: nobody waits for an unreachable office.
             () = closing.cancelled() => Err(OfficeError::unavailable("the client has gone")),
         };
@@ -213,16 +197,16 @@ impl ServerHandler for Handler {
         };
         let me = office.me().clone();
         call.me = Some(&me);
-        let around = CallContext {
+        let call_context = CallContext {
             office,
             seen,
             peers: self.options.peers.clone(),
-            over: context.ct.clone(),
+            cancelled: context.ct.clone(),
             closing: closing.clone(),
             began,
         };
-        let answer = tools::call(&around, name, request.arguments.clone()).await;
-        around.seen.activity.hint();
+        let answer = tools::call(&call_context, name, request.arguments.clone()).await;
+        call_context.seen.activity.hint();
         let result = match answer {
             Some(Ok(answer)) => answer.into_result(),
             Some(Err(error)) => failure(&call, &error),
@@ -290,8 +274,8 @@ impl ServerHandler for Handler {
         Ok(())
     }
 
-    /// There are no prompts, and none are declared; but clients of the older protocols ask all the same and show a warning for an
-    /// error. In the stateless protocol what is not declared is not served.
+    /// There are no prompts, and none are declared; but clients of the older protocols ask all the same and show a
+    /// warning for an error. In the stateless protocol what is not declared is not served.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,

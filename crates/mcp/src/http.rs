@@ -14,20 +14,19 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::client_memory::ClientMemory;
 use crate::handler::Handler;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::{McpOptions, ServeError};
-use crate::seen::ClientMemory;
 use crate::watch::LogWatch;
 
-/// The path of the endpoint.
 const PATH: &str = "/mcp";
 
 /// Serves `/mcp` on the listener until `shutdown` is done.
 ///
-/// There are no keys: whoever reaches the listener acts as the mailbox's agent. So the listener must be a loopback one, a request
-/// must name a loopback host (against DNS rebinding), and where a browser sends an `Origin`, it must be ours or one that the
-/// options allow.
+/// There are no keys: whoever reaches the listener acts as the mailbox's agent. So the listener must be a loopback one,
+/// a request must name a loopback host (against DNS rebinding), and where a browser sends an `Origin`, it must be ours
+/// or one that the options allow.
 pub async fn serve_http(
     listener: TcpListener,
     mailbox: impl Into<LazyMailbox>,
@@ -43,14 +42,14 @@ pub async fn serve_http(
     let _ends = closing.clone().drop_guard();
     let watch = LogWatch::new(mailbox.clone(), closing.clone());
     let shared = Arc::new(ClientMemory::default());
-    shared.begin(&mailbox).await;
+    shared.connect(&mailbox).await;
     let web = Arc::new(WebRules::new(address.ip(), &[], &options.allowed_origins));
     // Our own checks, the same for all our listeners, replace the library's.
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts().with_cancellation_token(closing.clone());
     let options = Arc::new(options);
     let make = move || {
         let (mailbox, options) = (mailbox.clone(), Arc::clone(&options));
-        Ok(Handler::one_of_many(mailbox, options, watch.clone(), Arc::clone(&shared)))
+        Ok(Handler::new(mailbox, options, watch.clone(), Some(Arc::clone(&shared))))
     };
     let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
     let router = Router::new().route_service(PATH, service).layer(from_fn(move |request: Request, next: Next| {

@@ -1,6 +1,5 @@
 //! The agent's mailbox, which is opened when the office is first reached.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use amb_core::{Mailbox, OfficeError};
 use tokio::sync::OnceCell;
 
 /// The limit of one attempt to reach the office: clients abandon a call after 60 s, and two attempts must fit.
-const PATIENCE: Duration = Duration::from_secs(20);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Mailbox>>> + Send>>;
 
 /// A mailbox that is opened once, when the office is first reached. Clones share it.
 ///
-/// A client starts its MCP servers before anything else, and often before the office is up. It is served all the same: calls that
-/// need the office return an error until it is there.
+/// A client starts its MCP servers before anything else, and often before the office is up. It is served all the same:
+/// calls that need the office return an error until it is there.
 #[derive(Clone)]
 pub struct LazyMailbox {
     inner: Arc<MailboxCell>,
@@ -26,7 +25,7 @@ pub struct LazyMailbox {
 
 struct MailboxCell {
     open: Box<dyn Fn() -> Opening + Send + Sync>,
-    taken: OnceCell<Arc<dyn Mailbox>>,
+    opened: OnceCell<Arc<dyn Mailbox>>,
 }
 
 impl LazyMailbox {
@@ -36,7 +35,7 @@ impl LazyMailbox {
         F: Fn() -> O + Send + Sync + 'static,
         O: Future<Output = Result<Arc<dyn Mailbox>>> + Send + 'static,
     {
-        Self { inner: Arc::new(MailboxCell { open: Box::new(move || Box::pin(open())), taken: OnceCell::new() }) }
+        Self { inner: Arc::new(MailboxCell { open: Box::new(move || Box::pin(open())), opened: OnceCell::new() }) }
     }
 
     /// Returns the mailbox, opened now if it was not before.
@@ -45,9 +44,9 @@ impl LazyMailbox {
     /// Where the office cannot be reached; the next call tries again.
     pub async fn office(&self) -> Result<&Arc<dyn Mailbox>> {
         self.inner
-            .taken
+            .opened
             .get_or_try_init(|| async {
-                match tokio::time::timeout(PATIENCE, (self.inner.open)()).await {
+                match tokio::time::timeout(OPEN_TIMEOUT, (self.inner.open)()).await {
                     Ok(opened) => opened,
                     Err(_) => Err(OfficeError::unavailable("the office did not answer in time; is it running?")),
                 }
@@ -56,8 +55,8 @@ impl LazyMailbox {
     }
 
     /// The mailbox, if it has been opened.
-    pub fn taken(&self) -> Option<&Arc<dyn Mailbox>> {
-        self.inner.taken.get()
+    pub fn opened(&self) -> Option<&Arc<dyn Mailbox>> {
+        self.inner.opened.get()
     }
 }
 
@@ -66,7 +65,7 @@ impl From<Arc<dyn Mailbox>> for LazyMailbox {
         let again = Arc::clone(&office);
         let mailbox = Self::opened_by(move || std::future::ready(Ok(Arc::clone(&again))));
         // A new cell is empty, so this cannot fail.
-        let _ = mailbox.inner.taken.set(office);
+        let _ = mailbox.inner.opened.set(office);
         mailbox
     }
 }
@@ -74,11 +73,5 @@ impl From<Arc<dyn Mailbox>> for LazyMailbox {
 impl<O: Mailbox + 'static> From<Arc<O>> for LazyMailbox {
     fn from(office: Arc<O>) -> Self {
         (office as Arc<dyn Mailbox>).into()
-    }
-}
-
-impl fmt::Debug for LazyMailbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LazyMailbox").field(&self.taken().map(|office| office.describe())).finish()
     }
 }

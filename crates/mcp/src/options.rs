@@ -1,6 +1,5 @@
 //! The options of the server, and why serving can fail.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::peers::PeerNetwork;
@@ -15,8 +14,8 @@ pub struct McpOptions {
     pub heartbeat: bool,
     /// Wakes the client when messages wait, on stdio, by one of these interfaces.
     pub wake: Option<WakeOptions>,
-    /// Live goals for `list_peers` and `send_to_peer`, and their messages for `mailbox_check` and `mailbox_wait`; without it
-    /// these tools work on the office's agents and send durable messages.
+    /// Live goals for `list_peers` and `send_to_peer`, and their messages for `mailbox_check` and `mailbox_wait`;
+    /// without it these tools work on the office's agents and send durable messages.
     pub peers: Option<Arc<dyn PeerNetwork>>,
     /// Origins allowed over HTTP besides the listener's own, each with scheme and port: `https://app.example:443`.
     pub allowed_origins: Vec<String>,
@@ -37,20 +36,6 @@ impl Default for McpOptions {
             server_name: "agent-mailbox".into(),
             server_version: env!("CARGO_PKG_VERSION").into(),
         }
-    }
-}
-
-impl fmt::Debug for McpOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("channel", &self.channel)
-            .field("heartbeat", &self.heartbeat)
-            .field("wake", &self.wake)
-            .field("peers", &self.peers.is_some())
-            .field("allowed_origins", &self.allowed_origins)
-            .field("server_name", &self.server_name)
-            .field("server_version", &self.server_version)
-            .finish()
     }
 }
 

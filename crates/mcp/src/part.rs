@@ -3,10 +3,10 @@
 use amb_core::Part;
 use serde_json::{Map, Value};
 
-use crate::view::{line, seen};
+use crate::view::{line, visible_text};
 
 /// The parts that are not text; text is in the content.
-pub(crate) fn beside_text(parts: &[Part]) -> Vec<Part> {
+pub(crate) fn non_text_parts(parts: &[Part]) -> Vec<Part> {
     parts.iter().filter_map(shown).collect()
 }
 
@@ -22,7 +22,7 @@ fn shown(part: &Part) -> Option<Part> {
 
 fn value(data: &Value) -> Value {
     match data {
-        Value::String(text) => Value::String(seen(text)),
+        Value::String(text) => Value::String(visible_text(text)),
         Value::Array(items) => items.iter().map(value).collect(),
         Value::Object(fields) => {
             let mut shown = Map::new();
@@ -53,7 +53,7 @@ mod tests {
             Part::data(json!({"n": 1.5, "list": ["a\nb", null, true], "größe": {"é": "👨‍👩‍👧"}})),
             Part::file("/shared/Bericht für Anna.md"),
         ];
-        assert_eq!(beside_text(&parts), parts[1..]);
+        assert_eq!(non_text_parts(&parts), parts[1..]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::words::Words;
+use crate::peer_messages::PeerMessages;
 
 /// One peer in the result of `list_peers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,8 +51,8 @@ pub struct Mailed {
     pub message_id: MessageId,
 }
 
-/// The live side of `list_peers` and `send_to_peer`, bound to the agent whose mailbox is served: no tool argument names the
-/// sender.
+/// The live side of `list_peers` and `send_to_peer`, bound to the agent whose mailbox is served: no tool argument names
+/// the sender.
 #[async_trait]
 pub trait PeerNetwork: Send + Sync {
     /// Every agent with a goal that runs now.
@@ -61,8 +61,9 @@ pub trait PeerNetwork: Send + Sync {
     /// Whether the caller may write to an agent, live or durably.
     fn allows(&self, agent: &AgentName) -> bool;
 
-    /// Sends a message to every live goal of `to`, or of everybody with `*`, and leaves it in the mailbox of an agent that does
-    /// not run now, by `mail` in the caller's name. A goal that cannot be reached is a reason in the result, not an error.
+    /// Sends a message to every live goal of `to`, or of everybody with `*`, and leaves it in the mailbox of an agent
+    /// that does not run now, by `mail` in the caller's name. A goal that cannot be reached is a reason in the result,
+    /// not an error.
     async fn send(
         &self,
         to: &str,
@@ -72,5 +73,5 @@ pub trait PeerNetwork: Send + Sync {
     ) -> Result<PeerDelivery>;
 
     /// The messages of peers to the caller's own goal.
-    fn words(&self) -> &Arc<Words>;
+    fn peer_messages(&self) -> &Arc<PeerMessages>;
 }

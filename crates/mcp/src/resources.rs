@@ -1,5 +1,5 @@
-//! The mailbox as resources, for clients that show or watch them. Reading one marks nothing as read: a client may fetch it on
-//! every update without a model seeing it.
+//! The mailbox as resources, for clients that show or watch them. Reading one marks nothing as read: a client may fetch
+//! it on every update without a model seeing it.
 
 use std::str::FromStr;
 
@@ -9,11 +9,10 @@ use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
 use crate::budget::{TextBudget, size};
 use crate::inbox;
-use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
+use crate::show::{self, MAX_REQUESTS, MAX_SESSIONS};
 use crate::tools;
 use crate::view::{MessageShown, RequestShown, line};
 
-/// The inbox.
 pub(crate) const INBOX: &str = "mailbox://inbox";
 const SESSIONS: &str = "mailbox://sessions/";
 
@@ -27,7 +26,6 @@ pub(crate) enum Uri {
 }
 
 impl Uri {
-    /// The URI of a session.
     pub(crate) fn session(id: &SessionId) -> String {
         format!("{SESSIONS}{}", encode(id.as_str()))
     }
@@ -65,10 +63,9 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// Returns the resource as text.
 pub(crate) async fn read(office: &dyn Mailbox, uri: &str) -> Result<ResourceContents, OfficeError> {
     let text = match uri.parse()? {
-        Uri::Inbox => threads(office, inbox::whole(office, false).await?),
+        Uri::Inbox => threads(office, inbox::all_pages(office, false).await?),
         Uri::Session(id) => thread(office, &id).await?,
     };
     Ok(ResourceContents::text(text, uri))
@@ -77,16 +74,16 @@ pub(crate) async fn read(office: &dyn Mailbox, uri: &str) -> Result<ResourceCont
 fn threads(office: &dyn Mailbox, mut inbox: Inbox) -> String {
     let me = office.me();
     let mut budget = TextBudget::new();
-    let fits = inbox.pending_connections.iter().take(MOST_REQUESTS);
-    let requests = fits.take_while(|request| budget.takes(size(&RequestShown::of(request)))).count();
+    let fits = inbox.pending_connections.iter().take(MAX_REQUESTS);
+    let requests = fits.take_while(|request| budget.try_spend(size(&RequestShown::of(request)))).count();
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
     let cost = |session: &SessionSummary| {
         let previews = session.recent_messages.iter().filter(|_| session.unread_count > 0);
         let frame = size(&(&session.session_id, line(&session.subject), &session.other_agent_name, &session.group));
         frame + previews.map(|message| size(&MessageShown::preview(message, me))).sum::<usize>()
     };
-    let fits = inbox.sessions.iter().take(MOST_SESSIONS);
-    let threads = fits.take_while(|session| budget.takes(cost(session))).count();
+    let fits = inbox.sessions.iter().take(MAX_SESSIONS);
+    let threads = fits.take_while(|session| budget.try_spend(cost(session))).count();
     let left = inbox.sessions.len() - threads;
     let hint = format!("mailbox_check shows them, with skip={threads}");
     show::inbox(&inbox, me, &show::InboxExcerpt { skip: 0, threads, requests, left, hint: &hint })

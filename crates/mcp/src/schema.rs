@@ -3,7 +3,6 @@
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-/// Text.
 pub(crate) fn text() -> Value {
     json!({"type": "string"})
 }
@@ -38,7 +37,6 @@ pub(crate) fn upto(most: u32, usual: u32) -> Value {
     json!({"type": "integer", "maximum": most, "default": usual})
 }
 
-/// A boolean.
 pub(crate) fn flag() -> Value {
     json!({"type": "boolean"})
 }
@@ -63,29 +61,13 @@ pub(crate) fn short(most: usize, description: &str) -> Value {
     json!({"type": "string", "maxLength": most, "description": description})
 }
 
-/// A list.
 pub(crate) fn list(items: Value) -> Value {
     json!({"type": "array", "items": items})
 }
 
 /// An object with these fields; those whose name ends in `!` are required.
 pub(crate) fn object(fields: &[(&str, Value)]) -> Value {
-    let mut properties = JsonObject::new();
-    let mut required = Vec::new();
-    for (name, schema) in fields {
-        let bare = name.trim_end_matches('!');
-        if bare.len() < name.len() {
-            required.push(json!(bare));
-        }
-        properties.insert(bare.to_owned(), schema.clone());
-    }
-    let mut object = JsonObject::new();
-    object.insert("type".into(), json!("object"));
-    object.insert("properties".into(), Value::Object(properties));
-    if !required.is_empty() {
-        object.insert("required".into(), Value::Array(required));
-    }
-    Value::Object(object)
+    Value::Object(answer(fields))
 }
 
 /// The schema of a tool's arguments: no other fields are allowed.
@@ -97,8 +79,20 @@ pub(crate) fn arguments(fields: &[(&str, Value)]) -> JsonObject {
 
 /// The schema of a tool's structured content.
 pub(crate) fn answer(fields: &[(&str, Value)]) -> JsonObject {
-    match object(fields) {
-        Value::Object(schema) => schema,
-        _ => JsonObject::new(),
+    let mut properties = JsonObject::new();
+    let mut required = Vec::new();
+    for (name, schema) in fields {
+        let bare = name.trim_end_matches('!');
+        if bare.len() < name.len() {
+            required.push(json!(bare));
+        }
+        properties.insert(bare.to_owned(), schema.clone());
     }
+    let mut schema = JsonObject::new();
+    schema.insert("type".into(), json!("object"));
+    schema.insert("properties".into(), Value::Object(properties));
+    if !required.is_empty() {
+        schema.insert("required".into(), Value::Array(required));
+    }
+    schema
 }

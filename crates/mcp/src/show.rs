@@ -1,4 +1,4 @@
-//! The text of every result. Whatever others wrote goes through [`amb_core::render`].
+//! The text of results. Text of other agents goes through [`amb_core::render`].
 
 use amb_core::doc::{History, Inbox};
 use amb_core::render::fence::attribute;
@@ -11,9 +11,9 @@ use crate::tools::TaskShown;
 use crate::view::PREVIEW_CHARS;
 
 /// Sessions shown at once; the others are counted.
-pub(crate) const MOST_SESSIONS: usize = 20;
+pub(crate) const MAX_SESSIONS: usize = 20;
 /// Connection requests shown at once; the others are counted.
-pub(crate) const MOST_REQUESTS: usize = 10;
+pub(crate) const MAX_REQUESTS: usize = 10;
 
 /// How much of an inbox a result shows.
 pub(crate) struct InboxExcerpt<'h> {

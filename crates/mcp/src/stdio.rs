@@ -20,9 +20,10 @@ use crate::wake::Waker;
 use crate::watch::LogWatch;
 
 /// How long marking the agent as offline may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
+/// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard
+/// output.
 pub async fn serve_stdio(mailbox: impl Into<LazyMailbox>, options: McpOptions) -> Result<(), ServeError> {
     let (read, write) = rmcp::transport::io::stdio_pipes();
     serve_io(mailbox, options, read, write).await
@@ -45,40 +46,39 @@ where
     let _ends = closing.clone().drop_guard();
     let watch = LogWatch::new(mailbox.clone(), closing.clone());
     let options = Arc::new(options);
-    let handler = Handler::single(mailbox.clone(), Arc::clone(&options), watch.clone());
-    let (seen, client) = (handler.seen(), handler.client());
-    seen.begin(&mailbox).await;
-    let mut waking = None;
+    let handler = Handler::new(mailbox.clone(), Arc::clone(&options), watch.clone(), None);
+    let (seen, client) = (handler.memory(), handler.client());
+    seen.connect(&mailbox).await;
     let running = match handler.serve((EofReader { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
         // A client that connects and disconnects without a request is no failure.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
-    running.service().presented(running.peer());
-    if let Some(options) = options.wake.clone() {
+    running.service().note_client_of_handshake(running.peer());
+    let waking = options.wake.clone().map(|options| {
         let (mailbox, seen, watch, client) = (mailbox.clone(), Arc::clone(&seen), watch.clone(), client.clone());
-        waking = Some(tokio::spawn(Waker { options, mailbox, seen, watch, client }.run()));
-    }
+        tokio::spawn(Waker { options, mailbox, seen, watch, client }.run())
+    });
     if options.channel {
         let peer = running.peer().clone();
         tokio::spawn(channel::notify_of_mail(peer, mailbox.clone(), seen, watch, options.peers.clone(), client));
     }
-    let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(mailbox, closing.clone())));
+    let alive = options.heartbeat.then(|| tokio::spawn(send_heartbeats(mailbox, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;
     closing.cancel();
     if let Some(waking) = waking {
-        let _given_up_or_not = tokio::time::timeout(GOODBYE, waking).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, waking).await;
     }
     if let Some(alive) = alive {
         // The client is gone: an office that takes longer sees the missing heartbeats instead.
-        let _said_or_not = tokio::time::timeout(GOODBYE, alive).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, alive).await;
     }
     Ok(())
 }
 
 /// Sends heartbeats while the client is connected, and marks the agent as offline at the end.
-async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
+async fn send_heartbeats(mailbox: LazyMailbox, closing: CancellationToken) {
     let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
     let mut failing = false;
     loop {
@@ -92,7 +92,7 @@ async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
             // Logged once for each outage.
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(%error, code = %error.code(), "cannot tell the office that the agent is alive");
+                tracing::warn!(%error, code = %error.code(), "heartbeat failed");
             }
             Err(_) => {}
         }
@@ -102,7 +102,7 @@ async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
     }
     let left = async { mailbox.office().await?.leave().await };
     if let Err(error) = left.await {
-        tracing::debug!(%error, "no goodbye");
+        tracing::debug!(%error, "cannot mark the agent as offline");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::resources::{INBOX, Uri};
 use crate::watch::{Change, LogWatch};
 
 /// The most resources that one client may watch.
-const MOST: usize = 1000;
+const MAX_SUBSCRIPTIONS: usize = 1000;
 
 /// The subscriptions of one client of the older protocols (`resources/subscribe`).
 #[derive(Debug, Default)]
@@ -36,8 +36,10 @@ impl Subscriptions {
         uri.parse::<Uri>()?;
         {
             let mut uris = self.uris.lock();
-            if uris.len() >= MOST && !uris.contains(&uri) {
-                return Err(OfficeError::invalid(format!("at most {MOST} subscriptions; unsubscribe from some")));
+            if uris.len() >= MAX_SUBSCRIPTIONS && !uris.contains(&uri) {
+                return Err(OfficeError::invalid(format!(
+                    "at most {MAX_SUBSCRIPTIONS} subscriptions; unsubscribe from some"
+                )));
             }
             uris.insert(uri);
         }
@@ -61,12 +63,12 @@ async fn forward(
     mut changes: Receiver<Change>,
     watch: LogWatch,
 ) {
-    while let Some(touched) = next(&mut changes, &watch).await {
+    while let Some(affected) = next(&mut changes, &watch).await {
         if peer.is_transport_closed() {
             return;
         }
         let wanted: Vec<String> =
-            subscriptions.uris.lock().iter().filter(|uri| touched.includes(uri)).cloned().collect();
+            subscriptions.uris.lock().iter().filter(|uri| affected.includes(uri)).cloned().collect();
         for uri in wanted {
             if let Err(error) = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await {
                 tracing::debug!(%error, "the client is gone; its subscriptions end");
@@ -80,18 +82,18 @@ async fn forward(
 pub(crate) async fn listen(context: SubscriptionContext, watch: &LogWatch) {
     let mut changes = watch.listen();
     let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
-    // The client believes that it is subscribed. If the log's reader is only starting, a change may have been missed: an extra
-    // hint costs little.
-    let mut touched = if watch.is_ready() { None } else { Some(Touched::Everything) };
-    if touched.is_some() {
+    // The client believes that it is subscribed. If the log's reader is only starting, a change may have been missed:
+    // an extra hint costs little.
+    let mut affected = if watch.is_ready() { None } else { Some(Affected::Everything) };
+    if affected.is_some() {
         tokio::select! {
             () = watch.ready() => {}
             () = context.cancelled() => return,
         }
     }
     loop {
-        if let Some(touched) = touched.take() {
-            for uri in uris.iter().filter(|uri| touched.includes(uri)) {
+        if let Some(affected) = affected.take() {
+            for uri in uris.iter().filter(|uri| affected.includes(uri)) {
                 let told = tokio::select! {
                     told = context.sink().notify_resource_updated(uri.clone()) => told,
                     // Nobody reads notifications any more, while this request is about to end.
@@ -103,7 +105,7 @@ pub(crate) async fn listen(context: SubscriptionContext, watch: &LogWatch) {
                 }
             }
         }
-        touched = tokio::select! {
+        affected = tokio::select! {
             next = next(&mut changes, watch) => match next {
                 Some(next) => Some(next),
                 None => return,
@@ -114,28 +116,28 @@ pub(crate) async fn listen(context: SubscriptionContext, watch: &LogWatch) {
 }
 
 /// Which resources a change affects.
-enum Touched {
+enum Affected {
     /// Too many changes to name them.
     Everything,
     /// The inbox, and the session if there is one.
     Inbox(Option<String>),
 }
 
-impl Touched {
+impl Affected {
     fn includes(&self, uri: &str) -> bool {
         match self {
-            Touched::Everything => true,
-            Touched::Inbox(session) => uri == INBOX || session.as_deref() == Some(uri),
+            Affected::Everything => true,
+            Affected::Inbox(session) => uri == INBOX || session.as_deref() == Some(uri),
         }
     }
 }
 
 /// Returns the next change; `None` when the server closes.
-async fn next(changes: &mut Receiver<Change>, watch: &LogWatch) -> Option<Touched> {
+async fn next(changes: &mut Receiver<Change>, watch: &LogWatch) -> Option<Affected> {
     tokio::select! {
         change = changes.recv() => match change {
-            Ok(change) => Some(Touched::Inbox(change.session.as_ref().map(Uri::session))),
-            Err(RecvError::Lagged(_)) => Some(Touched::Everything),
+            Ok(change) => Some(Affected::Inbox(change.session.as_ref().map(Uri::session))),
+            Err(RecvError::Lagged(_)) => Some(Affected::Everything),
             Err(RecvError::Closed) => None,
         },
         () = watch.closing().cancelled() => None,

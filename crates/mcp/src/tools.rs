@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use read::cut_to_fit;
 pub(crate) use task::TaskShown;
-pub(crate) use wait::silent_office;
+pub(crate) use wait::office_timeout;
 
 use crate::answer::ToolAnswer;
 use crate::budget::TextBudget;
+use crate::client_memory::ClientMemory;
+use crate::peer_messages::TakenPeerMessages;
 use crate::peers::PeerNetwork;
-use crate::seen::ClientMemory;
-use crate::words::TakenWords;
 
 /// The delays between attempts to reach the office: short, since a model waits.
 pub(crate) fn backoff() -> Backoff {
@@ -39,7 +39,7 @@ pub(crate) struct CallContext {
     pub(crate) seen: Arc<ClientMemory>,
     pub(crate) peers: Option<Arc<dyn PeerNetwork>>,
     /// The client cancelled the call.
-    pub(crate) over: CancellationToken,
+    pub(crate) cancelled: CancellationToken,
     /// The client is gone, or the server closes.
     pub(crate) closing: CancellationToken,
     /// When the call arrived.
@@ -47,15 +47,15 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
-    /// Takes the messages of live peers. The caller shows them without awaiting anything in between, and a cancelled call takes
-    /// none, so that none is lost.
-    fn words(&self, budget: &mut TextBudget) -> TakenWords {
+    /// Takes the messages of live peers. So that none is lost, the caller shows them without awaiting anything in
+    /// between, and a cancelled call takes none.
+    fn take_peer_messages(&self, budget: &mut TextBudget) -> TakenPeerMessages {
         match &self.peers {
-            Some(live) if !self.over.is_cancelled() && !self.closing.is_cancelled() => {
-                let words = live.words().take(budget);
-                TakenWords { words, left: live.words().len() }
+            Some(live) if !self.cancelled.is_cancelled() && !self.closing.is_cancelled() => {
+                let messages = live.peer_messages().take(budget);
+                TakenPeerMessages { messages, left: live.peer_messages().len() }
             }
-            _ => TakenWords::default(),
+            _ => TakenPeerMessages::default(),
         }
     }
 }
@@ -71,18 +71,18 @@ enum Effect {
     Marks,
 }
 
-fn tool(name: &'static str, description: &'static str, effect: Effect, takes: JsonObject, gives: JsonObject) -> Tool {
+fn tool(name: &'static str, description: &'static str, effect: Effect, input: JsonObject, output: JsonObject) -> Tool {
     let hints = ToolAnnotations::new();
     let hints = match effect {
         Effect::Reads => hints.read_only(true),
         Effect::Adds => hints.read_only(false).destructive(false),
         Effect::Marks => hints.read_only(false).destructive(false).idempotent(true),
     };
-    Tool::new(name, description, takes).with_raw_output_schema(Arc::new(gives)).with_annotations(hints)
+    Tool::new(name, description, input).with_raw_output_schema(Arc::new(output)).with_annotations(hints)
 }
 
-/// Claude Code first shows a model only the names of tools; this mark loads the schema from the start, so that a woken model
-/// needs no search.
+/// Claude Code first shows a model only the names of tools; this mark loads the schema from the start, so that a woken
+/// model needs no search.
 fn always_loaded(tool: Tool) -> Tool {
     tool.with_meta(MetaObject([("anthropic/alwaysLoad".to_owned(), true.into())].into_iter().collect()))
 }
@@ -103,12 +103,10 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-/// Every tool, for `tools/list`.
 pub(crate) fn all() -> Vec<Tool> {
     TOOLS.clone()
 }
 
-/// The tool of that name.
 pub(crate) fn named(name: &str) -> Option<Tool> {
     TOOLS.iter().find(|tool| tool.name == name).cloned()
 }

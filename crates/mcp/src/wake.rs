@@ -1,5 +1,5 @@
-//! Wakes the client when messages wait that it was not shown. The rules and the interfaces of clients are in [`amb_wake`]; this
-//! module supplies the facts about the office and the client.
+//! Wakes the client when messages wait that it was not shown. The rules and the interfaces of clients are in
+//! [`amb_wake`]; this module supplies the facts about the office and the client.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,21 +17,21 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::channel::CLAUDE_CODE;
+use crate::client_memory::ClientMemory;
 use crate::inbox;
 use crate::lazy_mailbox::LazyMailbox;
-use crate::seen::ClientMemory;
 use crate::watch::LogWatch;
 
 /// The least time between two reads of the mailbox, however fast messages come.
-const PACE: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time without a read of the mailbox: a hint may be lost.
-const LOOK: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// How soon messages that another consumer has claimed are checked again.
-const HELD: Duration = Duration::from_secs(1);
+const CLAIMED_RETRY: Duration = Duration::from_secs(1);
 /// The most characters of a client's name in a ledger's name.
 const CLIENT_CHARS: usize = 40;
 /// The most messages in the list that hooks do not mention again.
-const MOST_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// How clients can be woken. The caller reads the environment; this crate does not.
 #[derive(Debug, Clone)]
@@ -53,8 +53,8 @@ pub struct WakeOptions {
 }
 
 impl WakeOptions {
-    /// The interface of a client with this name, last seen in this thread. A client started from another one inherits its
-    /// variables, so a variable alone does not identify the client.
+    /// The interface of a client with this name, last seen in this thread. A client started from another one inherits
+    /// its variables, so a variable alone does not identify the client.
     fn door(&self, client: Option<&str>, thread: Option<String>) -> Option<Door> {
         if let Some(thread) = thread {
             let control = self.codex_control.clone().filter(|path| path.exists());
@@ -74,14 +74,13 @@ impl WakeOptions {
 }
 
 /// The messages that wait.
-struct InboxLook {
+struct InboxSnapshot {
     waiting: Vec<WaitingMessage>,
     unread: u64,
     /// Unread messages that the client was shown.
     shown: Vec<MessageId>,
 }
 
-/// Rings one client.
 pub(crate) struct Waker {
     pub(crate) options: WakeOptions,
     pub(crate) mailbox: LazyMailbox,
@@ -102,7 +101,7 @@ impl Waker {
         }
         let closing = self.watch.closing().clone();
         let mut session: Option<ClientSession> = None;
-        let mut last_look = Instant::now();
+        let mut last_read = Instant::now();
         let mut next = Some(Instant::now());
         loop {
             tokio::select! {
@@ -116,7 +115,7 @@ impl Waker {
                 () = closing.cancelled() => break,
             }
             tokio::select! {
-                () = sleep_until(last_look + PACE) => {}
+                () = sleep_until(last_read + MIN_INTERVAL) => {}
                 () = closing.cancelled() => break,
             }
             // A client that died must not be rung, even if something else keeps our stdin open.
@@ -124,20 +123,20 @@ impl Waker {
                 tracing::info!("the client is gone; no more wake-ups");
                 break;
             }
-            last_look = Instant::now();
+            last_read = Instant::now();
             next = tokio::select! {
                 next = self.step(&mut session, began) => next,
                 () = closing.cancelled() => break,
             };
         }
         if let Some(session) = session {
-            let _reported_or_given_up = session.end().await;
+            let _ = session.end().await;
         }
     }
 
     /// Reads the mailbox once and acts by the rules; returns when to read again.
     async fn step(&mut self, session: &mut Option<ClientSession>, began: Timestamp) -> Option<Instant> {
-        let later = Some(Instant::now() + LOOK);
+        let later = Some(Instant::now() + MAX_INTERVAL);
         let client = self.client.borrow().clone()?;
         let door = self.options.door(Some(&client), self.seen.activity.codex_thread());
         let Ok(office) = self.mailbox.office().await else { return later };
@@ -165,7 +164,6 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// One session of the client.
 struct ClientSession {
     key: SessionKey,
     /// The client's interface, if it has one.
@@ -187,7 +185,7 @@ impl ClientSession {
         options: &WakeOptions,
         office: &Arc<dyn Mailbox>,
     ) -> std::io::Result<Self> {
-        let key = door.as_ref().map_or_else(|| without_door(client), Door::key);
+        let key = door.as_ref().map_or_else(|| key_without_door(client), Door::key);
         if let Some(before) = before {
             if before.key == key {
                 return Ok(Self { door, ..before });
@@ -202,7 +200,7 @@ impl ClientSession {
         let mut ledger = place.ledger(&key)?;
         let me = Process::me();
         if ledger.process != Some(me) {
-            // Another run of the client: the rings of the previous one may never have reached its model.
+            // Another run of the client: rings of the previous one may not have reached its model.
             (ledger.process, ledger.tries, ledger.given_up_at) = (Some(me), 0, None);
             ledger.rung_for.clear();
         }
@@ -219,7 +217,7 @@ impl ClientSession {
         self.reporter.end()
     }
 
-    /// Lets another session be rung. Of one that cannot be rung nothing is worth keeping.
+    /// Releases the lease, so that another session is rung. A session without a door has none; its ledger is removed.
     fn release(&self) {
         let ended = match self.door {
             Some(_) => self.place.release(Process::me()),
@@ -243,11 +241,11 @@ impl ClientSession {
     ) -> Result<Option<Instant>, OfficeError> {
         let before = self.bell.ledger().clone();
         let next = match self.door {
-            Some(_) => self.look_and_ring(options, office, seen, began).await?,
+            Some(_) => self.check_and_ring(options, office, seen, began).await?,
             None => {
                 let ledger = self.bell.ledger_mut();
                 ledger.wait_open = seen.is_waiting();
-                ledger.shown = seen.latest(MOST_SHOWN).iter().filter_map(|id| id.parse().ok()).collect();
+                ledger.shown = seen.latest(MAX_SHOWN).iter().filter_map(|id| id.parse().ok()).collect();
                 None
             }
         };
@@ -260,7 +258,7 @@ impl ClientSession {
         Ok(next)
     }
 
-    async fn look_and_ring(
+    async fn check_and_ring(
         &mut self,
         options: &WakeOptions,
         office: &dyn Mailbox,
@@ -268,50 +266,50 @@ impl ClientSession {
         began: Timestamp,
     ) -> Result<Option<Instant>, OfficeError> {
         let hooks = self.place.hooks(&self.key).unwrap_or_default();
-        seen.activity.user_spoke(hooks.user_turn_at);
+        seen.activity.set_user_turn(hooks.user_turn_at);
         let called_at = seen.activity.called_at();
-        // Claimed whether messages wait or not: the session that was active last is the one to ring.
+        // Claimed even if no messages wait: the most recently active session is the one to ring.
         let is_gone = self.gone_at.is_some_and(|gone| called_at.is_none_or(|called| called < gone));
         let active_at = if is_gone { Timestamp::UNIX_EPOCH } else { called_at.unwrap_or(began) };
         let holds_lease = self.claim(options, active_at);
-        let mut look = look(office, seen, &mut self.spent).await?;
+        let mut snapshot = read_inbox(office, seen, &mut self.spent).await?;
         let now = Timestamp::now();
-        let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
+        let client = if snapshot.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
         let wait_open = seen.is_waiting();
         let ledger = self.bell.ledger_mut();
-        ledger.shown.clone_from(&look.shown);
+        ledger.shown.clone_from(&snapshot.shown);
         ledger.wait_open = wait_open;
         // What a hook has mentioned counts as rung for.
-        self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
+        self.bell.mark_shown_elsewhere(now, snapshot.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
         let decide = |bell: &mut Bell, waiting: &[WaitingMessage]| {
             let user_turn_at = hooks.user_turn_at;
             bell.decide(&RingFacts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
         };
-        let mut decision = decide(&mut self.bell, &look.waiting);
+        let mut decision = decide(&mut self.bell, &snapshot.waiting);
         if decision == RingDecision::Ring {
-            amb_wake::leave_out_held(office, &mut look.waiting).await?;
-            // The others may have been rung for already.
-            if look.waiting.is_empty() {
-                return Ok(Some(Instant::now() + HELD));
+            amb_wake::leave_out_held(office, &mut snapshot.waiting).await?;
+            // Decides again, since the rest may have been rung for already.
+            if snapshot.waiting.is_empty() {
+                return Ok(Some(Instant::now() + CLAIMED_RETRY));
             }
-            decision = decide(&mut self.bell, &look.waiting);
+            decision = decide(&mut self.bell, &snapshot.waiting);
         }
-        tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
+        tracing::trace!(?decision, waiting = snapshot.waiting.len(), holds_lease, "looked");
         let wait = match decision {
-            RingDecision::Quiet(_) => LOOK,
-            RingDecision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK),
+            RingDecision::Quiet(_) => MAX_INTERVAL,
+            RingDecision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default().min(MAX_INTERVAL),
             RingDecision::GiveUp => {
                 self.bell.given_up(now);
                 tracing::warn!(
-                    unread = look.unread,
+                    unread = snapshot.unread,
                     advice = self.door.as_ref().map(Door::advice),
                     "rung in vain, giving up until more mail comes"
                 );
-                LOOK
+                MAX_INTERVAL
             }
             RingDecision::Ring => {
-                self.ring(office, seen, &look, now).await;
-                PACE
+                self.ring(office, seen, &snapshot, now).await;
+                MIN_INTERVAL
             }
         };
         Ok(Some(Instant::now() + wait))
@@ -329,7 +327,7 @@ impl ClientSession {
         }
     }
 
-    /// Queried only where it matters: before a reminder.
+    /// What the client is doing; asked only before a reminder, where it matters.
     async fn client_state(&self, now: Timestamp) -> amb_wake::ClientState {
         let ledger = self.bell.ledger();
         let is_reminder =
@@ -340,26 +338,26 @@ impl ClientSession {
         }
     }
 
-    async fn ring(&mut self, office: &dyn Mailbox, seen: &ClientMemory, look: &InboxLook, now: Timestamp) {
+    async fn ring(&mut self, office: &dyn Mailbox, seen: &ClientMemory, snapshot: &InboxSnapshot, now: Timestamp) {
         let Some(door) = &self.door else { return };
-        self.bell.ringing(now, &look.waiting);
+        self.bell.ringing(now, &snapshot.waiting);
         if let Err(error) = self.save() {
             // A ring that is not recorded could be made again and again.
             tracing::warn!(%error, "not rung: the ledger of wake-ups cannot be written");
             return;
         }
-        let summary = Summary::of(office.me(), look.unread, &look.waiting);
-        let urgent = look.waiting.iter().any(|mail| mail.urgent);
+        let summary = Summary::of(office.me(), snapshot.unread, &snapshot.waiting);
+        let urgent = snapshot.waiting.iter().any(|mail| mail.urgent);
         // The turn may begin before the ring returns.
-        let ring_before = seen.activity.rings(now);
+        let ring_before = seen.activity.record_ring(now);
         match door.ring(&summary.line(), urgent).await {
             Ok(Rung { door, receipt }) => {
-                tracing::info!(door, unread = look.unread, "rung");
+                tracing::info!(door, unread = snapshot.unread, "rung");
                 let ledger = self.bell.ledger_mut();
                 self.reporter.rung(door, receipt.as_deref());
                 (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
                 self.gone_at = None;
-                amb_wake::report_rung(office, &look.waiting).await;
+                amb_wake::report_rung(office, &snapshot.waiting).await;
             }
             Err(RingError { kind, detail }) => {
                 tracing::warn!(detail, "the client could not be woken; its mail waits");
@@ -376,8 +374,8 @@ impl ClientSession {
     }
 }
 
-/// The key of a client that cannot be rung: its own name, as far as that can be a file name.
-fn without_door(client: &str) -> SessionKey {
+/// The key of a client that cannot be rung: the characters of its name that are safe in a file name.
+fn key_without_door(client: &str) -> SessionKey {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let client: String = client.chars().filter(is_plain).take(CLIENT_CHARS).collect();
     SessionKey {
@@ -387,11 +385,15 @@ fn without_door(client: &str) -> SessionKey {
 }
 
 /// The messages that may be rung for: unread, worth a ring, not shown to this client.
-async fn look(office: &dyn Mailbox, seen: &ClientMemory, spent: &mut SpentCache) -> Result<InboxLook, OfficeError> {
-    let inbox = inbox::whole(office, true).await?;
+async fn read_inbox(
+    office: &dyn Mailbox,
+    seen: &ClientMemory,
+    spent: &mut SpentCache,
+) -> Result<InboxSnapshot, OfficeError> {
+    let inbox = inbox::all_pages(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
-    let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);
+    let shown = mails.filter(|mail| !mail.is_read && seen.was_shown(mail.id.as_str())).take(MAX_SHOWN);
     let shown = shown.map(|mail| mail.id.clone()).collect();
-    let waiting = amb_wake::unread(office, &inbox, spent, |mail| seen.knows(mail.id.as_str())).await?;
-    Ok(InboxLook { waiting, unread: inbox.unread(), shown })
+    let waiting = amb_wake::unread(office, &inbox, spent, |mail| seen.was_shown(mail.id.as_str())).await?;
+    Ok(InboxSnapshot { waiting, unread: inbox.unread(), shown })
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lazy_mailbox::LazyMailbox;
 
 /// How long one read of the log waits. Short, in case an office loses track of a waiter.
-const LOOK: Duration = Duration::from_secs(25);
+const POLL_WAIT: Duration = Duration::from_secs(25);
 /// How many changes a slow listener may lag behind before it has to read everything.
 const BACKLOG: usize = 256;
 
@@ -82,7 +82,7 @@ async fn run(inner: Arc<LogReader>) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {
         let page = tokio::select! {
-            page = look(&inner.mailbox, cursor.clone()) => page,
+            page = read_log(&inner.mailbox, cursor.clone()) => page,
             () = inner.closing.cancelled() => return,
         };
         match page {
@@ -110,8 +110,8 @@ async fn run(inner: Arc<LogReader>) {
     }
 }
 
-async fn look(mailbox: &LazyMailbox, since: Option<Cursor>) -> Result<EventPage, OfficeError> {
-    mailbox.office().await?.events(since, LOOK).await
+async fn read_log(mailbox: &LazyMailbox, since: Option<Cursor>) -> Result<EventPage, OfficeError> {
+    mailbox.office().await?.events(since, POLL_WAIT).await
 }
 
 fn change(event: Event) -> Option<Change> {

@@ -1,5 +1,6 @@
-//! What the model of this mailbox is working on, so that what it passes on keeps its ttl and trace although a model does not name
-//! the message that it passes on. Losing it loses no message, only this guard against loops.
+//! The messages that the model of this mailbox is working on. A message to a third agent counts as passing one of them
+//! on and keeps its ttl and trace, although models rarely name it. Losing this state loses no message, only this guard
+//! against loops.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,10 +39,10 @@ pub(crate) struct WorkMail {
     pub(crate) reply_to: Option<MessageId>,
     /// Known once the office was asked.
     pub(crate) route: Option<HopState>,
-    /// Whether it is known not to answer a message of this agent's own.
-    pub(crate) judged: bool,
-    /// When it was shown; `None` where only the office says that it is work: a consumer of this agent has claimed it, or it
-    /// carries an open task.
+    /// Whether it was checked that it does not answer a message of this agent's own.
+    pub(crate) is_checked: bool,
+    /// When it was shown; `None` where only the office says that it is work: a consumer of this agent has claimed it,
+    /// or it carries an open task.
     shown_at: Option<Instant>,
     /// Whether something was sent to its sender, or into its session, since it became known.
     answered: bool,
@@ -58,7 +59,7 @@ impl WorkMail {
             task: None,
             reply_to: None,
             route: None,
-            judged: false,
+            is_checked: false,
             shown_at: None,
             answered: false,
             ended: false,
@@ -90,7 +91,8 @@ struct WorkState {
 }
 
 impl Work {
-    /// Records a message of another agent that the model was shown. The end of one's own task is a result, not work.
+    /// Records a message of another agent that the model was shown. An update of the agent's own task is a result, not
+    /// work.
     pub(crate) fn shown(&self, message: &MessageView, session: &SessionId) {
         if message.kind == Kind::TaskUpdate {
             return;
@@ -112,9 +114,9 @@ impl Work {
         }
     }
 
-    /// Records what the office says that this agent works on: messages that its consumers have claimed, and open tasks. What it
-    /// no longer mentions is no work any more.
-    pub(crate) fn known_to_the_office(&self, claimed: &[Message], tasks: &[Task]) {
+    /// Replaces what the office says that this agent works on: messages that its consumers have claimed, and open
+    /// tasks.
+    pub(crate) fn sync_with_office(&self, claimed: &[Message], tasks: &[Task]) {
         let mut state = self.state.lock();
         state.mails.retain(|mail| {
             mail.shown_at.is_some_and(|at| at.elapsed() < MEMORY)
@@ -131,7 +133,7 @@ impl Work {
                 task: message.task.as_ref().map(|task| task.id.clone()),
                 reply_to: message.reply_to.clone(),
                 route: Some(HopState::of(message)),
-                judged: message.reply_to.is_none(),
+                is_checked: message.reply_to.is_none(),
                 ..WorkMail::new(message.id.clone(), message.from.clone())
             });
         }
@@ -139,16 +141,16 @@ impl Work {
             add(WorkMail {
                 session: task.session_id.clone(),
                 task: Some(task.id.clone()),
-                judged: true,
+                is_checked: true,
                 ..WorkMail::new(task.message_id.clone(), task.owner.clone())
             });
         }
     }
 
     /// Records a message's hops, and that it answers nothing of this agent's own.
-    pub(crate) fn came(&self, id: &MessageId, route: HopState) {
+    pub(crate) fn set_route(&self, id: &MessageId, route: HopState) {
         if let Some(mail) = self.state.lock().mails.iter_mut().find(|mail| mail.id == *id) {
-            (mail.route, mail.judged) = (Some(route), true);
+            (mail.route, mail.is_checked) = (Some(route), true);
         }
     }
 
@@ -177,7 +179,7 @@ impl Work {
         self.state.lock().mails.iter_mut().filter(is_it).for_each(|mail| mail.ended = true);
     }
 
-    /// Removes a message that is no work: it is gone, or it answers what this agent itself asked.
+    /// Removes a message that is not work: it is gone, or answers this agent's own message.
     pub(crate) fn forget(&self, id: &MessageId) {
         self.state.lock().mails.retain(|mail| mail.id != *id);
     }
@@ -205,8 +207,8 @@ impl Work {
         self.state.lock().mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
-    /// What a message to this agent may be passing on, latest first. Empty where it answers that agent: that is a reply, not a
-    /// relay.
+    /// The messages that one to this agent may be passing on, latest first. Empty where it answers that agent: that is
+    /// a reply, not a relay.
     pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<WorkMail> {
         let state = self.state.lock();
         let goes_back = |mail: &WorkMail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
@@ -217,8 +219,8 @@ impl Work {
     }
 }
 
-/// The most restrictive message: one that `to` has had already, else the one with the fewest hops left; of several the first. So
-/// a loop does not continue because unrelated messages are waiting.
+/// The most restrictive message: one that `to` has had already, else the one with the fewest hops left; of several the
+/// first. So a loop does not continue because unrelated messages are waiting.
 pub(crate) fn most_restrictive<'m>(mails: &'m [WorkMail], to: &AgentName) -> Option<&'m WorkMail> {
     let routes = || mails.iter().filter_map(|mail| Some((mail, mail.route.as_ref()?)));
     let been_there = routes().find(|(_, route)| route.trace.contains(to));
@@ -275,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn the_mail_that_lets_the_least_pass_is_the_one_passed_on() {
+    fn the_most_restrictive_mail_is_the_one_passed_on() {
         let with = |id: &str, ttl: u8, trace: &[&str]| WorkMail {
             route: Some(HopState { ttl, trace: trace.iter().map(|agent| name(agent)).collect() }),
-            judged: true,
+            is_checked: true,
             ..WorkMail::new(id.parse().unwrap(), name("ann"))
         };
         let mails = [with("noise", 2, &["zoe"]), with("ring", 1, &["cat", "ann"]), with("last", 0, &["ben"])];
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_is_in_hand_until_it_is_done_and_for_the_turn_in_which_it_is_done() {
+    async fn a_request_is_open_until_it_is_done_and_for_the_rest_of_that_turn() {
         let work = Work::default();
         let (ann, session) = (name("ann"), "s".parse::<SessionId>().unwrap());
         let in_hand = |seconds| work.request_from(&ann, Duration::from_secs(seconds)).map(|id| id.to_string());
@@ -313,17 +315,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_office_says_is_work_is_forgotten_when_it_says_so_no_more() {
+    async fn claimed_mail_is_work_only_while_it_is_claimed() {
         let work = Work::default();
         let claimed: Vec<Message> = serde_json::from_value(serde_json::json!([{
             "id": "m1", "from": "ann", "to": "me", "sent_at": "2026-02-22T10:05:00Z", "parts": [], "ttl": 1, "trace": ["ann"],
         }]))
         .unwrap();
-        work.known_to_the_office(&claimed, &[]);
+        work.sync_with_office(&claimed, &[]);
         work.shown(&mail("m2", "ben"), &"s2".parse().unwrap());
         assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m2", "m1"]);
         assert!(work.passed_on_to(&name("ann"), None).is_empty(), "an answer to what a bridge woke it for");
-        work.known_to_the_office(&[], &[]);
+        work.sync_with_office(&[], &[]);
         assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m2"]);
     }
 

@@ -10,37 +10,37 @@ use crate::ledger::RingLedger;
 /// The rate limits of rings for one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// A ring waits until no new message has come for this long,
-    pub quiet: SignedDuration,
-    /// but no longer than this after the first one.
-    pub longest: SignedDuration,
+    /// A ring waits until no new message has arrived for this long.
+    pub debounce: SignedDuration,
+    /// The longest such wait, from the first message.
+    pub max_debounce: SignedDuration,
     /// The least time between two rings for new messages.
-    pub apart: SignedDuration,
+    pub min_interval: SignedDuration,
     /// The most rings within an hour.
-    pub hourly: usize,
-    /// After the first ring for a message, the delays before further rings while it is unread and was not shown.
-    pub again: Vec<SignedDuration>,
-    /// How long a ring is expected to start a turn; until then no other one is made.
-    pub outstanding: SignedDuration,
+    pub max_per_hour: usize,
+    /// The delays before further rings for a message that is still unread and was not shown.
+    pub reminders: Vec<SignedDuration>,
+    /// How long a ring may take to start a turn; until then there is no ring for other messages.
+    pub turn_expected: SignedDuration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            quiet: SignedDuration::from_millis(300),
-            longest: SignedDuration::from_secs(1),
-            apart: SignedDuration::from_secs(10),
-            hourly: 30,
-            again: [60, 300, 1800].map(SignedDuration::from_secs).to_vec(),
-            outstanding: SignedDuration::from_secs(60),
+            debounce: SignedDuration::from_millis(300),
+            max_debounce: SignedDuration::from_secs(1),
+            min_interval: SignedDuration::from_secs(10),
+            max_per_hour: 30,
+            reminders: [60, 300, 1800].map(SignedDuration::from_secs).to_vec(),
+            turn_expected: SignedDuration::from_secs(60),
         }
     }
 }
 
-/// How often a session without the lease checks whether the holder's process still lives.
-const LOOK_AFTER_HOLDER: SignedDuration = SignedDuration::from_secs(5);
+/// How often a session without the lease checks whether the holder is alive.
+const LEASE_CHECK: SignedDuration = SignedDuration::from_secs(5);
 /// How soon a busy client is checked again before it is reminded.
-const BUSY: SignedDuration = SignedDuration::from_secs(30);
+const BUSY_RETRY: SignedDuration = SignedDuration::from_secs(30);
 
 /// An unread message that this client has not been shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,13 +116,13 @@ pub struct Bell {
     limits: Limits,
     ledger: RingLedger,
     /// When each waiting message was first seen.
-    noticed: BTreeMap<MessageId, Timestamp>,
+    first_seen: BTreeMap<MessageId, Timestamp>,
 }
 
 impl Bell {
     /// Continues from a ledger.
     pub fn new(limits: Limits, ledger: RingLedger) -> Self {
-        Self { limits, ledger, noticed: BTreeMap::new() }
+        Self { limits, ledger, first_seen: BTreeMap::new() }
     }
 
     /// The ledger.
@@ -139,10 +139,10 @@ impl Bell {
     pub fn decide(&mut self, facts: &RingFacts<'_>) -> RingDecision {
         let RingFacts { now, waiting, .. } = *facts;
         let waits = |id: &MessageId| waiting.iter().any(|mail| mail.id == *id);
-        self.noticed.retain(|id, _| waits(id));
+        self.first_seen.retain(|id, _| waits(id));
         self.ledger.rung_for.retain(waits);
         for mail in waiting {
-            self.noticed.entry(mail.id.clone()).or_insert(now);
+            self.first_seen.entry(mail.id.clone()).or_insert(now);
         }
         if let (Some(rung), Some(called)) = (self.ledger.rung_at, facts.called_at)
             && called > rung
@@ -157,7 +157,7 @@ impl Bell {
             return RingDecision::Quiet(Quiet::WaitIsOpen);
         }
         if !facts.holds_lease {
-            return RingDecision::Later(now + LOOK_AFTER_HOLDER);
+            return RingDecision::Later(now + LEASE_CHECK);
         }
         let fresh: Vec<&WaitingMessage> =
             waiting.iter().filter(|mail| !self.ledger.rung_for.contains(&mail.id)).collect();
@@ -174,19 +174,19 @@ impl Bell {
         }
     }
 
-    /// When to ring for new messages: after a pause in which more may come, and not too soon after the last ring.
+    /// When to ring for new messages: debounced, and not too soon after the last ring.
     fn due_for_new(&self, facts: &RingFacts<'_>, fresh: &[&WaitingMessage]) -> Timestamp {
-        let noticed = || fresh.iter().filter_map(|mail| self.noticed.get(&mail.id)).copied();
-        let (first, last) = (noticed().min().unwrap_or(facts.now), noticed().max().unwrap_or(facts.now));
-        let mut due = (last + self.limits.quiet).min(first + self.limits.longest);
+        let first_seen = || fresh.iter().filter_map(|mail| self.first_seen.get(&mail.id)).copied();
+        let (first, last) = (first_seen().min().unwrap_or(facts.now), first_seen().max().unwrap_or(facts.now));
+        let mut due = (last + self.limits.debounce).min(first + self.limits.max_debounce);
         if let Some(rung) = self.ledger.rung_at {
             if !self.reset_by_user(facts) {
-                due = due.max(rung + self.limits.apart);
+                due = due.max(rung + self.limits.min_interval);
             }
-            // The turn that an earlier ring starts will show this message too, unless that ring failed.
-            let outstanding = !self.is_heard() && self.ledger.failed.is_none() && self.ledger.tries > 0;
-            if outstanding && !fresh.iter().any(|mail| mail.urgent) {
-                due = due.max(rung + self.limits.outstanding);
+            // The turn that the last ring starts will show this message too, unless that ring failed.
+            let turn_expected = !self.is_answered() && self.ledger.failed.is_none() && self.ledger.tries > 0;
+            if turn_expected && !fresh.iter().any(|mail| mail.urgent) {
+                due = due.max(rung + self.limits.turn_expected);
             }
         }
         due
@@ -195,7 +195,7 @@ impl Bell {
     /// When to ring again for messages that still wait.
     fn due_again(&self, facts: &RingFacts<'_>) -> Result<Timestamp, RingDecision> {
         let tries = usize::try_from(self.ledger.tries).unwrap_or(usize::MAX).max(1);
-        let Some(pause) = self.limits.again.get(tries - 1) else {
+        let Some(pause) = self.limits.reminders.get(tries - 1) else {
             return Err(match self.ledger.given_up_at {
                 None => RingDecision::GiveUp,
                 Some(_) => RingDecision::Quiet(Quiet::GivenUp),
@@ -205,7 +205,7 @@ impl Bell {
         let due = since + *pause;
         match facts.client {
             // The running turn may read the messages; reminders would only queue up behind it.
-            ClientState::Busy if due <= facts.now => Err(RingDecision::Later(facts.now + BUSY)),
+            ClientState::Busy if due <= facts.now => Err(RingDecision::Later(facts.now + BUSY_RETRY)),
             _ => Ok(due),
         }
     }
@@ -214,13 +214,13 @@ impl Bell {
         let hour = SignedDuration::from_hours(1);
         let since = (facts.now - hour).max(facts.user_turn_at.unwrap_or(Timestamp::MIN));
         let recent: Vec<&Timestamp> = self.ledger.rings.iter().filter(|at| **at > since).collect();
-        match recent.len().checked_sub(self.limits.hourly) {
+        match recent.len().checked_sub(self.limits.max_per_hour) {
             Some(at) => *recent[at] + hour,
             None => facts.now,
         }
     }
 
-    fn is_heard(&self) -> bool {
+    fn is_answered(&self) -> bool {
         self.ledger.heard_at > self.ledger.rung_at
     }
 
@@ -228,8 +228,8 @@ impl Bell {
         facts.user_turn_at > self.ledger.rung_at
     }
 
-    /// Records that a ring is about to be made for all that waits. Saved before the ring, so that a process that dies in between
-    /// leaves a record of a ring that may not have happened, never a ring without a record.
+    /// Records that a ring for these messages is about to be made. Saved before the ring, so that a process that dies
+    /// in between leaves a record of a ring that may not have happened, never a ring without a record.
     pub fn ringing(&mut self, now: Timestamp, waiting: &[WaitingMessage]) {
         let is_new = waiting.iter().any(|mail| !self.ledger.rung_for.contains(&mail.id));
         self.ledger.rung_for = waiting.iter().map(|mail| mail.id.clone()).collect();
@@ -238,15 +238,15 @@ impl Bell {
         self.ledger.total = self.ledger.total.saturating_add(1);
         (self.ledger.given_up_at, self.ledger.failed, self.ledger.receipt) = (None, None, None);
         self.ledger.rings.push_back(now);
-        while self.ledger.rings.len() > self.limits.hourly {
+        while self.ledger.rings.len() > self.limits.max_per_hour {
             self.ledger.rings.pop_front();
         }
     }
 
-    /// Records that the client was shown messages in another way, such as by a hook: for these it gets reminders, and no wake-up
-    /// as for new ones.
-    pub fn told_otherwise<'w>(&mut self, now: Timestamp, told: impl Iterator<Item = &'w WaitingMessage>) {
-        for mail in told {
+    /// Records that a hook has mentioned these messages to the client: they get reminders like messages that were rung
+    /// for.
+    pub fn mark_shown_elsewhere<'w>(&mut self, now: Timestamp, shown: impl Iterator<Item = &'w WaitingMessage>) {
+        for mail in shown {
             if self.ledger.rung_for.insert(mail.id.clone()) {
                 self.ledger.rung_at = Some(now);
                 self.ledger.tries = self.ledger.tries.max(1);
@@ -254,7 +254,7 @@ impl Bell {
         }
     }
 
-    /// Records that no more rings are made for what waits now.
+    /// Records that no more rings are made for the messages that wait now.
     pub fn given_up(&mut self, now: Timestamp) {
         self.ledger.given_up_at = Some(now);
     }

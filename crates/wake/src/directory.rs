@@ -15,7 +15,7 @@ use crate::process::Process;
 /// The UUID namespace in which session keys are hashed into file names; it must never change.
 const SESSIONS: uuid::Uuid = uuid::Uuid::from_u128(0x7b0f_41c9_2e86_5d13_a4f7_90c2_6d1b_38e5);
 /// Ledgers that were not written for this long are removed.
-const OLD: Duration = Duration::from_secs(7 * 24 * 3_600);
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A client's session: the client's name and its session id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    /// The session under a name that tells nothing of it.
+    /// A hash of the session id, which may be a secret of the client.
     pub(crate) fn hash(&self) -> String {
         uuid::Uuid::new_v5(&SESSIONS, self.session.as_bytes()).simple().to_string()
     }
@@ -37,9 +37,9 @@ impl SessionKey {
     }
 }
 
-/// What an `amb mcp` of the same client has recorded.
+/// What the `amb mcp` processes of the same client have recorded.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct SiblingState {
     /// Messages that the client was shown.
     pub shown: HashSet<MessageId>,
     /// Whether a call of `mailbox_wait` is open.
@@ -83,19 +83,19 @@ impl WakeDirectory {
         }
     }
 
-    /// What the client that started this process was shown, and whether it waits for messages now, as recorded by that client's
-    /// `amb mcp`. For hooks and plugins, which are children of the same client.
-    pub fn shown_beside(&self) -> io::Result<Beside> {
-        let above = Process::me().ancestors();
-        let mut beside = Beside::default();
+    /// What the client that started this process was shown, and whether it waits for messages now. For hooks and
+    /// plugins, which are children of the same client as its `amb mcp`.
+    pub fn sibling_state(&self) -> io::Result<SiblingState> {
+        let ancestors = Process::me().ancestors();
+        let mut state = SiblingState::default();
         for ledger in self.ledgers()? {
-            let is_ours = ledger.parent.is_some_and(|parent| above.contains(&parent.pid) && parent.is_alive());
+            let is_ours = ledger.parent.is_some_and(|parent| ancestors.contains(&parent.pid) && parent.is_alive());
             if is_ours && ledger.process.is_some_and(|process| process.is_alive()) {
-                beside.wait_open |= ledger.wait_open;
-                beside.shown.extend(ledger.shown);
+                state.wait_open |= ledger.wait_open;
+                state.shown.extend(ledger.shown);
             }
         }
-        Ok(beside)
+        Ok(state)
     }
 
     /// All ledgers, the most recently rung first.
@@ -120,11 +120,11 @@ impl WakeDirectory {
         let _locked = file::lock(&self.root.join("hook.lock"))?;
         let before = self.hooks(key)?;
         let mut memory = before.clone();
-        let made = change(&mut memory);
+        let result = change(&mut memory);
         if memory != before {
             file::write(&self.root.join(key.file("hook")), &memory)?;
         }
-        Ok(made)
+        Ok(result)
     }
 
     /// Removes the files of sessions that ended long ago.
@@ -134,7 +134,7 @@ impl WakeDirectory {
             let ours = [".ledger.json", ".hook.json", ".tmp"].iter().any(|end| name.ends_with(end));
             let written = fs_err::metadata(&path).and_then(|about| about.modified());
             let age = written.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
-            if ours && age.is_ok_and(|age| age > OLD) {
+            if ours && age.is_ok_and(|age| age > MAX_AGE) {
                 fs_err::remove_file(&path)?;
             }
         }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_child_of_a_client_has_shown_another_knows() {
+    fn children_of_one_client_share_what_it_was_shown() {
         let home = tempfile::tempdir().unwrap();
         let place = WakeDirectory::new(home.path());
         // The parent of the tests is an ancestor of this process; one with another start time is not.
@@ -178,16 +178,16 @@ mod tests {
             };
             place.save(&key, &ledger).unwrap();
         }
-        let beside = place.shown_beside().unwrap();
-        assert_eq!((beside.shown, beside.wait_open), (HashSet::from(["m1".parse().unwrap()]), true));
+        let siblings = place.sibling_state().unwrap();
+        assert_eq!((siblings.shown, siblings.wait_open), (HashSet::from(["m1".parse().unwrap()]), true));
         for n in 1..=5 {
             place.remove(&SessionKey { client: "gemini".into(), session: n.to_string() }).unwrap();
         }
-        assert!(place.ledgers().unwrap().is_empty() && !place.shown_beside().unwrap().wait_open);
+        assert!(place.ledgers().unwrap().is_empty() && !place.sibling_state().unwrap().wait_open);
     }
 
     #[test]
-    fn sessions_have_ledgers_of_their_own_whatever_they_are_called() {
+    fn each_session_has_its_own_ledger_whatever_its_id() {
         let home = tempfile::tempdir().unwrap();
         let place = WakeDirectory::new(home.path().join("wake"));
         let key = |session: &str| SessionKey { client: "codex".into(), session: session.into() };

@@ -1,6 +1,7 @@
-//! The interfaces by which clients are rung. None is idempotent and only some acknowledge, so none of them carries messages.
+//! The interfaces by which clients are rung. None is idempotent and only some acknowledge, so none of them carries
+//! messages.
 
-pub mod app_server;
+mod app_server;
 mod claude;
 mod codex;
 mod qwen;
@@ -9,8 +10,17 @@ pub use claude::{ClaudeInbox, ClaudeSession, claude_sessions};
 pub use codex::CodexQueue;
 pub use qwen::QwenInbox;
 
+use std::ffi::OsStr;
+
 use crate::bell::ClientState;
 use crate::directory::SessionKey;
+
+/// Whether an environment variable holds a secret that a client gives to its child processes. No child process of ours inherits
+/// it, and no log shows it.
+pub fn is_secret(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| name.starts_with("CLAUDE_CODE_MESSAGING_") || name.starts_with("QWEN_CODE_MESSAGING_"))
+}
 
 /// A ring that a client accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +80,7 @@ impl Door {
         SessionKey { client: client.into(), session }
     }
 
-    /// What it is called before a ring went through it, which says by which way it went ([`Rung::door`]).
+    /// Its name in reports before the first ring; a ring returns the interface that it used ([`Rung::door`]).
     pub fn name(&self) -> &'static str {
         match self {
             Door::Claude(_) => "claude inbox socket",

@@ -7,7 +7,8 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads a file; `None` where there is none or it does not parse: what is lost then is a note about rings, never a message.
+/// Reads a file; `None` where there is none or it does not parse: what is lost then is a note about rings, never a
+/// message.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs_err::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_recently_active_session_holds_it() {
+    fn the_most_recently_active_session_holds_the_lease() {
         let home = tempfile::tempdir().unwrap();
         let place = WakeDirectory::new(home.path());
         let (me, parent) = (Process::me(), Process::parent().unwrap());

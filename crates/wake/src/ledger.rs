@@ -41,7 +41,7 @@ pub struct RingLedger {
     pub door: Option<String>,
     /// The client's acknowledgement, where it sends one: `delivered`, `held`.
     pub receipt: Option<String>,
-    /// Rings for what waits now.
+    /// Rings for the messages that wait now.
     pub tries: u32,
     /// Rings of the last hour, oldest first.
     pub rings: VecDeque<Timestamp>,
@@ -49,16 +49,16 @@ pub struct RingLedger {
     pub total: u64,
     /// The first tool call after the last ring.
     pub heard_at: Option<Timestamp>,
-    /// When it was decided to ring no more for what waits.
+    /// When the bell gave up ringing for the messages that wait.
     pub given_up_at: Option<Timestamp>,
     /// Why the last ring failed.
     pub failed: Option<FailedRing>,
 }
 
 impl RingLedger {
-    /// How it stands while its process lives. `rung` says that a ring was handed over, never that it was seen.
+    /// The state of wake-ups while the session's process lives.
     pub fn state(&self, now: Timestamp) -> WakeState {
-        let unheard_after = Limits::default().outstanding;
+        let unheard_after = Limits::default().turn_expected;
         match self {
             Self { no_door: true, .. } => WakeState::NoDoor,
             Self { given_up_at: Some(_), .. } => WakeState::GivenUp,

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_that_began_at_another_time_is_another_process() {
+    fn a_pid_with_another_start_time_is_another_process() {
         let me = Process::me();
         assert!(me.is_alive());
         assert!(!Process { began: me.began + 1, ..me }.is_alive());

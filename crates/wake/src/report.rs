@@ -1,4 +1,4 @@
-//! Tells the office how waking a client session stands, for the agent's person to see.
+//! Reports the state of a client session's wake-ups to the office, where the agent's person sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::door::RingErrorKind;
 use crate::ledger::HELD;
 use crate::process::Process;
 
-/// What has not changed is reported again after this long, since offices forget a report after a day.
-const AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
+/// An unchanged report is repeated after this long, since offices drop reports after a day.
+const REPEAT_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Reports one client session when something changes. What is reported goes out in a task of its own, the newest alone, so that
-/// neither a slow office nor one that is out of reach delays a ring; a report that failed is made up for by the next.
+/// Reports one client session when something changes. A task of its own sends the latest report, so that a slow or
+/// unreachable office never delays a ring; a failed report is superseded by the next.
 #[derive(Debug)]
 pub struct Reporter {
     report: WakeReport,
@@ -28,16 +28,16 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Of a session. One without a door is known by the process that serves it alone, of which other machines may have one with the
-    /// same number.
+    /// Starts reporting a session. A session without a door has a pid as its id, which another machine may use too, so
+    /// its process's start time is added.
     pub fn start(office: Arc<dyn Mailbox>, key: &SessionKey, door: Option<&str>) -> Self {
         let process = Process::me();
-        let known_by = match door {
+        let unique = match door {
             Some(_) => key.clone(),
             None => SessionKey { session: format!("{} {}", key.session, process.began), ..key.clone() },
         };
         let report = WakeReport {
-            session: known_by.hash(),
+            session: unique.hash(),
             client: key.client.clone(),
             door: door.map(str::to_owned),
             state: WakeState::Ready,
@@ -51,7 +51,7 @@ impl Reporter {
         Self { report, reported_at: None, to_office, sending }
     }
 
-    /// Counts a ring that the door took.
+    /// Counts a ring that the client accepted.
     pub fn rung(&mut self, door: &str, receipt: Option<&str>) {
         self.report.door = Some(door.to_owned());
         self.report.rung = (self.report.rung + 1).min(MAX_WAKE_COUNT);
@@ -70,20 +70,20 @@ impl Reporter {
         });
     }
 
-    /// Reports where something has changed.
+    /// Reports the state, if anything has changed.
     pub fn update(&mut self, state: WakeState) {
         self.report.state = state;
         if !matches!(state, WakeState::Failed | WakeState::GivenUp) {
             self.report.reason = None;
         }
-        let is_due = self.reported_at.is_none_or(|at| at.elapsed() > AGAIN);
+        let is_due = self.reported_at.is_none_or(|at| at.elapsed() > REPEAT_AFTER);
         if is_due || self.to_office.borrow().as_ref() != Some(&self.report) {
             self.to_office.send_replace(Some(self.report.clone()));
             self.reported_at = Some(Instant::now());
         }
     }
 
-    /// Reports that the session is over. The handle resolves when that was sent, or was given up.
+    /// Reports that the session has ended. The handle resolves when that was sent or failed.
     pub fn end(mut self) -> JoinHandle<()> {
         self.update(WakeState::Ended);
         self.sending
@@ -95,9 +95,9 @@ async fn send(office: Arc<dyn Mailbox>, mut reports: watch::Receiver<Option<Wake
         let Some(report) = reports.borrow_and_update().clone() else { continue };
         match office.report_wake(&report).await {
             Ok(()) => {}
-            // It keeps none.
+            // The office stores no reports.
             Err(error) if error.code() == Code::Unsupported => return,
-            Err(error) => tracing::debug!(%error, "the office is not told how wake-ups stand"),
+            Err(error) => tracing::debug!(%error, "cannot report wake-ups to the office"),
         }
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changed_is_reported_and_nothing_else() {
+    async fn only_changes_are_reported() {
         let office = MemoryOffice::new();
         let mailbox: Arc<dyn Mailbox> = Arc::new(office.mailbox("ben".parse().unwrap()));
         let mut reporter = Reporter::start(mailbox, &key(), Some(DOOR));
@@ -126,7 +126,11 @@ mod tests {
             office.wake_reports()
         };
         assert_eq!(reported(&mut reporter, WakeState::Ready).await.len(), 1);
-        assert_eq!(reported(&mut reporter, WakeState::Ready).await.len(), 1, "the same again is not told");
+        assert_eq!(
+            reported(&mut reporter, WakeState::Ready).await.len(),
+            1,
+            "an unchanged state is not reported again"
+        );
         reporter.failed(RingErrorKind::Gone);
         let failed = reported(&mut reporter, WakeState::Failed).await.pop().unwrap();
         assert_eq!((failed.state, failed.reason, failed.failed), (WakeState::Failed, Some(WakeReason::ClientGone), 1));
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_keeps_none_and_is_not_asked_again() {
+    async fn reporting_ends_where_the_office_stores_no_reports() {
         let home = tempfile::tempdir().unwrap();
         let directory = amb_dir::DirOffice::open(home.path(), amb_dir::DirOptions::default()).unwrap();
         let mailbox: Arc<dyn Mailbox> = Arc::new(directory.mailbox("ben".parse().unwrap()));

@@ -9,15 +9,14 @@ use amb_core::{Kind, Mailbox, MessageId, OfficeError, Priority};
 
 use crate::bell::WaitingMessage;
 
-/// The most messages that one ring is for; there may be more.
-const MOST: usize = 64;
+/// The most messages that one ring covers; there may be more.
+const MAX_MESSAGES: usize = 64;
 
-/// The answers of `is_spent`, which never change for a message, so that the office is asked once for each. Bounded by the
-/// number of messages that one ring is for.
+/// Cached results of `is_spent`, which never change for a message. Bounded by [`MAX_MESSAGES`].
 #[derive(Debug, Clone, Default)]
 pub struct SpentCache(HashMap<MessageId, bool>);
 
-/// Unread messages of others that the caller does not know of yet, newest first. None for an agent that is paused.
+/// Returns unread messages of other agents for which `is_known` is false, newest first. None for a paused agent.
 pub async fn unread(
     office: &dyn Mailbox,
     inbox: &Inbox,
@@ -28,7 +27,7 @@ pub async fn unread(
     let mut mails: Vec<_> = inbox.sessions.iter().flat_map(|session| &session.recent_messages).collect();
     mails.retain(|mail| !mail.is_read && mail.sender_name != *me && !is_known(mail));
     mails.sort_by_key(|mail| std::cmp::Reverse(mail.created_at));
-    mails.truncate(MOST);
+    mails.truncate(MAX_MESSAGES);
     let mut waiting = Vec::new();
     if mails.is_empty() || office.is_paused().await? {
         return Ok(waiting);
@@ -54,8 +53,8 @@ pub async fn unread(
     Ok(waiting)
 }
 
-/// Leaves out messages that a bridge or another consumer of the same agent has claimed. Called when ringing, not when a message
-/// is noticed, since its sender holds it too until the send is complete.
+/// Removes messages that a bridge or another consumer of the same agent has claimed. Called right before a ring, not
+/// when a message arrives, since its sender holds it until the send is complete.
 pub async fn leave_out_held(office: &dyn Mailbox, waiting: &mut Vec<WaitingMessage>) -> Result<(), OfficeError> {
     if !waiting.is_empty() {
         let held = office.claimed().await?;
@@ -64,17 +63,17 @@ pub async fn leave_out_held(office: &dyn Mailbox, waiting: &mut Vec<WaitingMessa
     Ok(())
 }
 
-/// Tells the senders that a ring was made for their messages. An error is only logged: the messages wait all the same, and the
-/// next ring reports again.
+/// Tells the senders that a ring was made for their messages. An error is only logged: the messages wait all the same,
+/// and the next ring reports again.
 pub async fn report_rung(office: &dyn Mailbox, waiting: &[WaitingMessage]) {
     let ids: Vec<MessageId> = waiting.iter().map(|mail| mail.id.clone()).collect();
     if let Err(error) = office.rung(&ids).await {
-        tracing::debug!(%error, "the senders are not told of the ring");
+        tracing::debug!(%error, "cannot report the ring to the senders");
     }
 }
 
-/// Whether an automatic message ends an exchange of automatic answers: it has no hops left, and what it answers was automatic
-/// too. It wakes nobody. With the default ttl that is every automatic answer to an automatic answer.
+/// Whether an automatic message ends an exchange of automatic answers: it has no hops left, and what it answers was
+/// automatic too. It wakes nobody. With the default ttl that is every automatic answer to an automatic answer.
 async fn is_spent(office: &dyn Mailbox, mail: &MessageView) -> Result<bool, OfficeError> {
     let Some(found) = if_found(office.message(&mail.id).await)? else { return Ok(true) };
     let Some(parent) = found.message.reply_to.filter(|_| found.message.ttl == 0) else {

@@ -1,4 +1,4 @@
-//! Whatever a sender writes, a ring says the same.
+//! No text of a sender appears in a ring.
 
 use amb_core::{Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions, Layout};

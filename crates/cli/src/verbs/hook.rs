@@ -106,7 +106,7 @@ async fn unseen(
     let own = place.ledger(key)?;
     let shown: HashSet<MessageId> = match own.process {
         Some(_) => own.shown.into_iter().collect(),
-        None => place.shown_beside()?.shown,
+        None => place.sibling_state()?.shown,
     };
     let mut fresh =
         amb_wake::unread(mailbox, &inbox, &mut SpentCache::default(), |mail| shown.contains(&mail.id)).await?;

@@ -9,17 +9,16 @@ use super::{CallContext, Effect};
 use crate::answer::ToolAnswer;
 use crate::arguments::{count, parse};
 use crate::budget::{TextBudget, size};
+use crate::client_memory::ClientMemory;
 use crate::inbox;
+use crate::peer_messages::PeerMessagesShown;
 use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
-use crate::seen::ClientMemory;
-use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
+use crate::show::{self, MAX_REQUESTS, MAX_SESSIONS};
 use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default, line};
-use crate::words::WordsShown;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CheckArguments {
-    #[serde(default)]
     unread_only: Option<bool>,
     #[serde(default, deserialize_with = "count")]
     skip: Option<u32>,
@@ -51,7 +50,7 @@ struct Checked {
     #[serde(skip_serializing_if = "is_default")]
     more_connections: usize,
     #[serde(flatten)]
-    words: WordsShown,
+    peer_messages: PeerMessagesShown,
 }
 
 #[derive(Serialize)]
@@ -69,20 +68,20 @@ struct SessionShown {
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let CheckArguments { unread_only, skip } = parse(arguments)?;
-    let mut inbox = inbox::whole(&*call.office, unread_only.unwrap_or(false)).await?;
+    let mut inbox = inbox::all_pages(&*call.office, unread_only.unwrap_or(false)).await?;
     let unread = inbox.unread();
     let me = call.office.me();
     let mut budget = TextBudget::new();
-    let words = call.words(&mut budget);
+    let peer_messages = call.take_peer_messages(&mut budget);
     let requests = show_requests(&inbox, call, true, &mut budget);
     // Sessions with unread messages come first, so that those are the ones shown.
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
     let skip = inbox.sessions.len().min(skip.unwrap_or(0) as usize);
     let mut sessions = Vec::new();
-    for session in inbox.sessions.iter_mut().skip(skip).take(MOST_SESSIONS) {
+    for session in inbox.sessions.iter_mut().skip(skip).take(MAX_SESSIONS) {
         session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
         let shown = SessionShown::of(session, me);
-        if !budget.takes(size(&shown)) {
+        if !budget.try_spend(size(&shown)) {
             break;
         }
         // Of two calls at the same time only one shows it.
@@ -93,12 +92,12 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     let left = inbox.sessions.len() - next_skip;
     let hint = format!("call mailbox_check with skip={next_skip}");
     let shown = show::InboxExcerpt { skip, threads: sessions.len(), requests, left, hint: &hint };
-    let mut text = words.text() + &show::inbox(&inbox, me, &shown);
+    let mut text = peer_messages.text() + &show::inbox(&inbox, me, &shown);
     if inbox.next.is_some() {
-        text.push_str(MORE_BEHIND);
+        text.push_str(MORE_THREADS);
     }
     let pending_connections: Vec<_> = inbox.pending_connections.iter().take(requests).map(RequestShown::of).collect();
-    let theirs = !sessions.is_empty() || !pending_connections.is_empty() || !words.words.is_empty();
+    let theirs = !sessions.is_empty() || !pending_connections.is_empty() || !peer_messages.messages.is_empty();
     let checked = Checked {
         note: theirs.then_some(UNTRUSTED),
         unread,
@@ -107,13 +106,13 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         next_skip: (left > 0).then_some(next_skip),
         more_connections: inbox.pending_connections.len() - pending_connections.len(),
         pending_connections,
-        words: words.shown(),
+        peer_messages: peer_messages.shown(),
     };
     ToolAnswer::new(text, &checked)
 }
 
-/// Added where even the last page that is read is not the end.
-pub(super) const MORE_BEHIND: &str = "There are more threads behind these, not counted: read or answer some first.\n";
+/// Added where there are more pages than are read.
+pub(super) const MORE_THREADS: &str = "There are more threads behind these, not counted: read or answer some first.\n";
 
 impl SessionShown {
     fn of(session: &SessionSummary, me: &AgentName) -> Self {
@@ -136,22 +135,23 @@ impl SessionShown {
 
 /// Whether the caller has neither read nor been shown this message.
 pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &ClientMemory) -> bool {
-    message.sender_name != *me && !message.is_read && !seen.knows(message.id.as_str())
+    message.sender_name != *me && !message.is_read && !seen.was_shown(message.id.as_str())
 }
 
-/// Remembers that the rest of this session is shown now; returns whether none of it was shown before.
+/// Records that the messages of this session are shown now; removes those that another call has shown, and returns
+/// whether there were none.
 pub(super) fn show_session(session: &mut SessionSummary, call: &CallContext) -> bool {
     let before = session.recent_messages.len();
-    session.recent_messages.retain(|message| call.seen.first_time(message.id.as_str()));
+    session.recent_messages.retain(|message| call.seen.mark_shown(message.id.as_str()));
     for message in session.recent_messages.iter().rev() {
         call.seen.work.shown(message, &session.session_id);
     }
     session.recent_messages.len() == before
 }
 
-/// How many requests are shown, which is remembered; with `again`, including those shown before.
+/// Returns how many requests are shown, and records that; with `again`, includes those shown before.
 pub(super) fn show_requests(inbox: &Inbox, call: &CallContext, again: bool, budget: &mut TextBudget) -> usize {
-    let mut fits = |request: &&PendingConnection| budget.takes(size(&RequestShown::of(request)));
-    let shown = inbox.pending_connections.iter().take(MOST_REQUESTS).take_while(|request| fits(request));
-    shown.filter(|request| call.seen.first_time(request.connection_id.as_str()) || again).count()
+    let mut fits = |request: &&PendingConnection| budget.try_spend(size(&RequestShown::of(request)));
+    let shown = inbox.pending_connections.iter().take(MAX_REQUESTS).take_while(|request| fits(request));
+    shown.filter(|request| call.seen.mark_shown(request.connection_id.as_str()) || again).count()
 }

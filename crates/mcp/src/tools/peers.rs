@@ -1,7 +1,7 @@
 //! `list_peers` and `send_to_peer`: who is there, and a message to one of them.
 //!
-//! They work on the office's agents, and send durable messages. With live peers they include the goals that run now: those get
-//! the message at once, and the durable message is for agents that do not run.
+//! They work on the office's agents, and send durable messages. With live peers they include the goals that run now:
+//! those get the message at once, and the durable message is for agents that do not run.
 
 use amb_core::doc::ConnectionStatus;
 use amb_core::render::size::clip_line;
@@ -12,7 +12,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::post::{Notes, PostedMessage, post};
+use super::post::{MailFallback, PostedMessage, post};
 use super::{CallContext, Effect};
 use crate::answer::{ToolAnswer, without_commands};
 use crate::arguments::{count, filled, parse};
@@ -20,7 +20,7 @@ use crate::budget::{TextBudget, size};
 use crate::peers::{Mailed, PeerDelivery, PeerListing, PeerNetwork};
 use crate::schema::{answer, arguments, flag, hint, list, object, text, whole};
 use crate::show;
-use crate::view::{UNTRUSTED, is_default, line, note, seen};
+use crate::view::{UNTRUSTED, is_default, line, note, visible_text};
 
 /// The most characters of a description in a list.
 const DESCRIPTION_CHARS: usize = 200;
@@ -89,7 +89,7 @@ pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) 
     for mut peer in all.drain(skip..) {
         peer.description = short(&peer.description);
         let line = show::peer(&peer);
-        if !budget.takes(size(&peer).max(line.chars().count())) {
+        if !budget.try_spend(size(&peer).max(line.chars().count())) {
             break;
         }
         text.push_str(&line);
@@ -108,7 +108,8 @@ pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) 
     ToolAnswer::new(text, &PeersShown { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
 }
 
-/// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
+/// Returns the office's agents and the live ones as one list. Where only one of the two is reachable: that one, and a
+/// note.
 async fn with_live(
     call: &CallContext,
     live: &dyn PeerNetwork,
@@ -117,11 +118,11 @@ async fn with_live(
     let (mut peers, running, note) = match (office, running) {
         (Ok(office), Ok(running)) => (office, running, None),
         (Ok(office), Err(error)) => {
-            let note = format!("Who runs now is not known: {}", seen(error.detail()));
+            let note = format!("Who runs now is not known: {}", visible_text(error.detail()));
             (office, Vec::new(), Some(note))
         }
         (Err(error), Ok(running)) => {
-            let note = format!("Only those that run now are listed: {}", seen(error.detail()));
+            let note = format!("Only those that run now are listed: {}", visible_text(error.detail()));
             (Vec::new(), running, Some(note))
         }
         (Err(error), Err(_)) => return Err(error),
@@ -144,7 +145,8 @@ async fn with_live(
     Ok((peers, note))
 }
 
-/// The agents of the office. Where agents connect first, an active connection makes one reachable; elsewhere `allow_from`.
+/// The agents of the office. Where agents connect first, an active connection makes one reachable; elsewhere
+/// `allow_from`.
 async fn office_peers(call: &CallContext) -> Result<Vec<PeerListing>, OfficeError> {
     let agents = call.office.agents().await?;
     let connected = match call.office.connections().await {
@@ -184,7 +186,6 @@ fn short(description: &str) -> String {
 struct PeerSendArguments {
     #[serde(default, deserialize_with = "filled")]
     to: Option<String>,
-    #[serde(default)]
     message: Option<String>,
     #[serde(default, deserialize_with = "filled")]
     correlation_id: Option<String>,
@@ -216,7 +217,7 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
     let (reasons, mut budget) = (std::mem::take(&mut delivery.unreachable_reasons), TextBudget::new());
     let all = reasons.len();
     let reasons = reasons.iter().map(|reason| note(&without_commands(reason)));
-    delivery.unreachable_reasons = reasons.take_while(|reason| budget.takes(size(reason))).collect();
+    delivery.unreachable_reasons = reasons.take_while(|reason| budget.try_spend(size(reason))).collect();
     let more = all - delivery.unreachable_reasons.len();
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
@@ -232,7 +233,7 @@ async fn live_or_by_mail(
     message: String,
     correlation: Option<Uuid>,
 ) -> Result<PeerDelivery, OfficeError> {
-    let notes = Notes::of(call);
+    let notes = MailFallback::of(call);
     let error = match live.send(to, &message, correlation, &notes).await {
         Err(error) if error.code() == Code::Unavailable && to != "*" => error,
         sent => return sent.map(|delivery| PeerDelivery { passes_on: notes.passed_on(), ..delivery }),

@@ -1,5 +1,5 @@
-//! Sends as the model of this mailbox: what it passes on to a third agent keeps its ttl and trace, whether the model names the
-//! message or not.
+//! Sends for the model of this mailbox. A message that it passes on to a third agent keeps its ttl and trace, whether
+//! the model names the message or not.
 
 use std::sync::Arc;
 
@@ -20,16 +20,15 @@ pub(super) struct PostedMessage {
     pub(super) passes_on: Option<MessageId>,
 }
 
-/// Sends a draft. One that names no message counts as passing on what the model is working on, where it goes to another agent
-/// than that came from. `user_request` lifts this, but only for what was refused before, so that a model that always sets it
-/// changes nothing.
+/// Sends a draft. One that names no message counts as passing on what the model is working on, where it goes to another
+/// agent than that came from. `user_request` lifts this, but only for what was refused before, so that a model that
+/// always sets it changes nothing.
 pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: bool) -> Result<PostedMessage> {
     let work = &call.seen.work;
     let to = draft.to.clone();
     let lifted = user_request && work.was_refused(&to);
     let named = draft.reply_to.clone();
-    // Nobody decided to send what a model answers because it was woken: it costs hops, so that two models that wake each other
-    // stop.
+    // An answer of a model that was woken is automatic: it costs hops, so that two models that wake each other stop.
     let now = Timestamp::now();
     let automatic = call.seen.activity.is_woken(now) && !lifted && is_answer(call, &mut draft, now);
     if automatic {
@@ -59,10 +58,10 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
     Ok(PostedMessage { sent, passes_on: derived })
 }
 
-/// Whether a draft answers a message of its recipient: it says so, or the recipient wrote to the model lately. One that names
-/// only the session, nothing, or a message of the model's own is made to name that message, whose hops it continues: else two
-/// models that answer each other under new subjects would never stop. A task does not answer, but one that is handed back to
-/// whoever asked for something counts in the same way; after an answer of theirs the next task starts with fresh hops.
+/// Whether a draft answers a message of its recipient: it names one, or the recipient wrote to the model lately. In the
+/// second case `reply_to` is set to that message, whose hops the draft continues: otherwise two models that answer each
+/// other under new subjects would never stop. A task counts as an answer where it goes back to an agent with an open
+/// request; after an answer of that agent the next task starts with fresh hops.
 fn is_answer(call: &CallContext, draft: &mut Draft, now: Timestamp) -> bool {
     if draft.relay_of.is_some() {
         return false;
@@ -81,37 +80,37 @@ fn is_answer(call: &CallContext, draft: &mut Draft, now: Timestamp) -> bool {
     draft.reply_to.is_some()
 }
 
-/// The message that this draft passes on: of all that the model was shown lately, that a consumer of this agent has claimed (a
-/// bridge which woke the model, in a process of its own), or that carries an open task, the most restrictive one. Messages from
-/// the recipient, and answers to the caller's own, do not count.
+/// The message that this draft passes on: of all that the model was shown lately, that a consumer of this agent has
+/// claimed (a bridge which woke the model, in a process of its own), or that carries an open task, the most restrictive
+/// one. Messages from the recipient, and answers to the caller's own, do not count.
 async fn passed_on(call: &CallContext, draft: &Draft) -> Result<Option<MessageId>> {
     let (work, me) = (&call.seen.work, call.office.me());
     let given = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
     let (claimed, tasks) = tokio::join!(call.office.claimed(), call.office.tasks(given));
     let mut tasks = tasks?;
     tasks.retain(|task| task.assignee == *me);
-    work.known_to_the_office(&claimed?, &tasks);
+    work.sync_with_office(&claimed?, &tasks);
     let mut mails = work.passed_on_to(&draft.to, draft.session.as_ref());
     let mut asking = JoinSet::new();
-    for (at, mail) in mails.iter().enumerate().filter(|(_, mail)| mail.route.is_none() || !mail.judged) {
+    for (at, mail) in mails.iter().enumerate().filter(|(_, mail)| mail.route.is_none() || !mail.is_checked) {
         let (office, mail) = (Arc::clone(&call.office), mail.clone());
-        asking.spawn(async move { (at, followed(&*office, &mail).await) });
+        asking.spawn(async move { (at, fetch_route(&*office, &mail).await) });
     }
     while let Some(asked) = asking.join_next().await {
-        let (at, followed) = asked.map_err(OfficeError::internal)?;
+        let (at, fetch_route) = asked.map_err(OfficeError::internal)?;
         let mail = &mut mails[at];
-        mail.route = followed?;
+        mail.route = fetch_route?;
         match &mail.route {
-            Some(route) => work.came(&mail.id, route.clone()),
+            Some(route) => work.set_route(&mail.id, route.clone()),
             None => work.forget(&mail.id),
         }
     }
     Ok(most_restrictive(&mails, &draft.to).map(|mail| mail.id.clone()))
 }
 
-/// A message's remaining hops, from the office; `None` where it is not work: it is gone, or answers the caller's own message.
-async fn followed(office: &dyn Mailbox, mail: &WorkMail) -> Result<Option<HopState>> {
-    if let Some(id) = mail.reply_to.as_ref().filter(|_| !mail.judged)
+/// Returns a message's remaining hops, from the office; `None` where it is gone, or answers the caller's own message.
+async fn fetch_route(office: &dyn Mailbox, mail: &WorkMail) -> Result<Option<HopState>> {
+    if let Some(id) = mail.reply_to.as_ref().filter(|_| !mail.is_checked)
         && office.message(id).await.is_ok_and(|answered| answered.message.from == *office.me())
     {
         return Ok(None);
@@ -122,13 +121,13 @@ async fn followed(office: &dyn Mailbox, mail: &WorkMail) -> Result<Option<HopSta
     Ok(if_found(office.message(&mail.id).await)?.map(|found| HopState::of(&found.message)))
 }
 
-/// Sends to agents that do not run now, under the same rules as the model's other messages.
-pub(super) struct Notes<'d> {
+/// Sends mail to agents that do not run now, under the same rules as the model's other messages.
+pub(super) struct MailFallback<'d> {
     call: &'d CallContext,
     passes_on: Mutex<Vec<MessageId>>,
 }
 
-impl<'d> Notes<'d> {
+impl<'d> MailFallback<'d> {
     pub(super) fn of(call: &'d CallContext) -> Self {
         Self { call, passes_on: Mutex::default() }
     }
@@ -140,7 +139,7 @@ impl<'d> Notes<'d> {
 }
 
 #[async_trait]
-impl Outgoing for Notes<'_> {
+impl Outgoing for MailFallback<'_> {
     fn me(&self) -> &AgentName {
         self.call.office.me()
     }

@@ -20,7 +20,7 @@ use crate::show;
 use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, is_default, line};
 
 /// How many messages are shown by default.
-const USUAL: u32 = 10;
+const DEFAULT_LIMIT: u32 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +45,7 @@ pub(super) fn tool() -> Tool {
         Effect::Marks,
         arguments(&[
             ("session_id!", hint("from mailbox_check")),
-            ("limit", upto(50, USUAL)),
+            ("limit", upto(50, DEFAULT_LIMIT)),
             ("before", hint("message id: only older ones")),
             ("message_id", hint("a message that was cut, from character offset")),
             ("offset", whole()),
@@ -74,7 +74,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     }
     let session = session_id.ok_or_else(|| OfficeError::invalid("session_id is missing; mailbox_check lists yours"))?;
     let session: SessionId = session.trim().parse()?;
-    let limit = HistoryPage::newest(limit.unwrap_or(USUAL))?.limit;
+    let limit = HistoryPage::newest(limit.unwrap_or(DEFAULT_LIMIT))?.limit;
     let before = before.map(|id| id.trim().parse::<MessageId>()).transpose()?;
     let (mut history, may_be_more) = fetch(call, &session, limit, before.clone()).await?;
 
@@ -102,7 +102,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         ));
     }
     for message in history.messages.iter().rev() {
-        call.seen.first_time(message.id.as_str());
+        call.seen.mark_shown(message.id.as_str());
         if message.sender_name != *call.office.me() {
             call.seen.work.shown(message, &session);
         }
@@ -111,8 +111,8 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     show_history(call, &history, &left, unread_left, next)
 }
 
-/// Returns messages, newest first, up to the limit or as many as fit into a result, and whether there may be older ones. Fetching
-/// marks as read, so it fetches in steps, each sized by what is expected to fit.
+/// Returns messages, newest first, up to the limit or as many as fit into a result, and whether there may be older
+/// ones. Fetching marks as read, so it fetches in steps, each sized by what is expected to fit.
 async fn fetch(
     call: &CallContext,
     session: &SessionId,
@@ -147,7 +147,7 @@ fn chars_of(message: &MessageView) -> usize {
     shown_chars(&content_text(&message.content, &message.parts))
 }
 
-/// What a message takes besides its content: ids, names and times, and how to get the rest where it is cut.
+/// The size of a message besides its content: ids, names and times, and how to get the rest where it is cut.
 fn frame(message: &MessageView, me: &AgentName) -> usize {
     let empty = MessageView { content: String::new(), parts: Vec::new(), ..message.clone() };
     size(&MessageShown::full(&empty, me)) + message.id.as_str().chars().count()
@@ -205,7 +205,7 @@ async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Too
     view.parts.clear();
     if message.to == *call.office.me() {
         call.office.ack(std::slice::from_ref(&id)).await?;
-        call.seen.first_time(id.as_str());
+        call.seen.mark_shown(id.as_str());
         call.seen.work.shown(&view, &session);
     }
     let mut next = Vec::new();

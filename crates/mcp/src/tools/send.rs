@@ -37,11 +37,8 @@ struct SendArguments {
     deadline: Option<String>,
     #[serde(default, deserialize_with = "given")]
     data: Option<Value>,
-    #[serde(default)]
     files: Option<Vec<String>>,
-    #[serde(default)]
     callback: Option<Callback>,
-    #[serde(default)]
     user_request: Option<bool>,
 }
 

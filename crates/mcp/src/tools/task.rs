@@ -138,7 +138,7 @@ async fn list_open(call: &CallContext) -> Result<ToolAnswer, OfficeError> {
     for task in &all {
         let task = TaskShown::of(task, me);
         let line = show::task(me, &task);
-        if !budget.takes(size(&task).max(line.chars().count())) && !tasks.is_empty() {
+        if !budget.try_spend(size(&task).max(line.chars().count())) && !tasks.is_empty() {
             break;
         }
         text.push_str(&line);

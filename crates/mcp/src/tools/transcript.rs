@@ -14,13 +14,13 @@ use crate::arguments::{count, filled, parse};
 use crate::budget::{ITEMS_CHARS, TextBudget, size};
 use crate::schema::{answer, arguments, counting, flag, hint, limited, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{UNTRUSTED, is_default, line, seen};
+use crate::view::{UNTRUSTED, is_default, line, visible_text};
 
 /// The most lines in one result: more would crowd out the model's context.
-const MOST: u32 = 200;
+const MAX_LINES: u32 = 200;
 
 /// The most lines that may be skipped: as far as an office goes back.
-const MOST_SKIPPED: u32 = MAX_TRANSCRIPT_LINES as u32 - MOST;
+const MAX_SKIPPED: u32 = MAX_TRANSCRIPT_LINES as u32 - MAX_LINES;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +45,7 @@ pub(super) fn recent_tool() -> Tool {
         arguments(&[
             ("key!", hint("such as feishu:oc_123")),
             ("owner", hint("who shares it; default: you")),
-            ("limit", upto(MOST, DEFAULT_TRANSCRIPT_LINES as u32)),
+            ("limit", upto(MAX_LINES, DEFAULT_TRANSCRIPT_LINES as u32)),
             ("skip", counting("newest lines to pass over")),
             ("offset", whole()),
         ]),
@@ -144,7 +144,7 @@ impl LineShown {
             role: line(&said.role),
             sender: line(&said.sender),
             author: said.author.clone(),
-            content: seen(&said.content),
+            content: visible_text(&said.content),
             more_chars,
             ts: said.ts,
         }
@@ -158,8 +158,8 @@ pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) ->
         value if (least..=most).contains(&value) => Ok(value as usize),
         value => Err(OfficeError::invalid(format!("{name} is {least} to {most}, not {value}"))),
     };
-    let limit = within("limit", limit, DEFAULT_TRANSCRIPT_LINES as u32, 1, MOST)?;
-    let skip = within("skip", skip, 0, 0, MOST_SKIPPED)?;
+    let limit = within("limit", limit, DEFAULT_TRANSCRIPT_LINES as u32, 1, MAX_LINES)?;
+    let skip = within("skip", skip, 0, 0, MAX_SKIPPED)?;
     let mut lines = match owner_of(owner, call)? {
         Some(owner) => call.office.transcript_recent_of(&owner, &key, limit + skip).await?,
         None => call.office.transcript_recent(&key, limit + skip).await?,
@@ -213,7 +213,7 @@ fn fit(mut lines: Vec<Line>) -> (Vec<Line>, More) {
     }
     let cost = |line: &Line| frame(line) + shown_chars(&line.content);
     let fits =
-        lines.iter().rev().take_while(|line| budget.takes(cost(line))).count().max(usize::from(!lines.is_empty()));
+        lines.iter().rev().take_while(|line| budget.try_spend(cost(line))).count().max(usize::from(!lines.is_empty()));
     let older = lines.len() - fits;
     (lines.split_off(older), More { lines: older, chars })
 }

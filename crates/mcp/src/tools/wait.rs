@@ -1,4 +1,5 @@
-//! `mailbox_wait`: returns when there is something that the caller has not been shown, or before the client's own timeout.
+//! `mailbox_wait`: returns when there is something that the caller has not been shown, or before the client's own
+//! timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +11,27 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use super::check::{MORE_BEHIND, is_fresh, show_requests, show_session};
+use super::check::{MORE_THREADS, is_fresh, show_requests, show_session};
 use super::{CallContext, Effect, backoff};
 use crate::answer::ToolAnswer;
 use crate::arguments::{count, parse};
 use crate::budget::{TextBudget, size};
 use crate::inbox;
+use crate::peer_messages::{PeerMessages, PeerMessagesShown};
 use crate::peers::PeerNetwork;
 use crate::schema::{answer, arguments, counting, flag, list, object, text, upto, whole};
-use crate::show::{self, MOST_SESSIONS};
+use crate::show::{self, MAX_SESSIONS};
 use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default};
-use crate::words::{Words, WordsShown};
 
 /// Clients abandon a call after 60 s; this leaves time for the result to arrive.
-const LONGEST: u32 = 55;
-const USUAL: u32 = 45;
+const MAX_SECONDS: u32 = 55;
+const DEFAULT_SECONDS: u32 = 45;
 /// The most events besides messages in one result; the oldest are left out.
-const MOST_NEWS: usize = 20;
-/// The time for one read of the mailbox, also beyond the end of the wait.
-const MOMENT: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_secs(5);
+const MAX_EVENTS: usize = 20;
+/// How long a read of the mailbox may go on after the end of the wait.
+const READ_GRACE: Duration = Duration::from_secs(1);
+/// The least time for a call, also one that does not wait.
+const MIN_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,10 +43,10 @@ struct WaitArguments {
 /// How long a call with these arguments waits.
 pub(super) fn patience(arguments: Option<&JsonObject>) -> Result<Duration, OfficeError> {
     let WaitArguments { timeout_seconds } = parse(arguments.cloned())?;
-    let seconds = timeout_seconds.unwrap_or(USUAL);
-    if seconds > LONGEST {
+    let seconds = timeout_seconds.unwrap_or(DEFAULT_SECONDS);
+    if seconds > MAX_SECONDS {
         return Err(OfficeError::invalid(format!(
-            "timeout_seconds is at most {LONGEST}: clients give up after 60; call again to go on waiting"
+            "timeout_seconds is at most {MAX_SECONDS}: clients give up after 60; call again to go on waiting"
         )));
     }
     Ok(Duration::from_secs(seconds.into()))
@@ -56,7 +58,7 @@ pub(super) fn tool() -> Tool {
         "mailbox_wait",
         "Wait for mail. Answers at once with unread mail not shown before, else when some comes or time is up.",
         Effect::Reads,
-        arguments(&[("timeout_seconds", upto(LONGEST, USUAL))]),
+        arguments(&[("timeout_seconds", upto(MAX_SECONDS, DEFAULT_SECONDS))]),
         answer(&[
             ("timed_out!", flag()),
             ("unread!", whole()),
@@ -80,7 +82,7 @@ struct Waited {
     pending_connections: Vec<RequestShown>,
     news: Vec<WaitEvent>,
     #[serde(flatten)]
-    words: WordsShown,
+    peer_messages: PeerMessagesShown,
 }
 
 /// An event that is not a message.
@@ -104,50 +106,50 @@ impl WaitEvent {
     }
 }
 
-/// When a call with these arguments that arrived at this time must return, whatever the office does. A read that is running at
-/// the end of the wait gets a moment more, and a call that must not wait a few.
+/// When a call that arrived at this time must return, whatever the office does: a read that runs at the end of the wait
+/// gets [`READ_GRACE`], and a call that does not wait gets [`MIN_TIME`].
 pub(super) fn latest(began: Instant, patience: Duration) -> Instant {
-    began + (patience + MOMENT).max(LOOK)
+    began + (patience + READ_GRACE).max(MIN_TIME)
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let patience = patience(arguments.as_ref())?;
     let (deadline, latest) = (call.began + patience, latest(call.began, patience));
-    let waiting = call.seen.wait_begins();
+    let waiting = call.seen.begin_wait();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
-    let (mut looked, mut trouble) = (false, None);
-    let live = call.peers.as_deref().map(PeerNetwork::words);
+    let (mut has_read, mut last_error) = (false, None);
+    let live = call.peers.as_deref().map(PeerNetwork::peer_messages);
     let mut backoff = backoff();
     loop {
         // An office that restarts is waited for like a message.
-        let look = look(call, &mut inbox, &mut news);
-        // The error of an earlier read says more than a timeout of the next one.
-        let over = |_| Err(trouble.take().unwrap_or_else(silent_office));
-        match timeout_at(latest, look).await.unwrap_or_else(over) {
+        let read = read_new(call, &mut inbox, &mut news);
+        // The error of an earlier read is more specific than the timeout of the next one.
+        let over = |_| Err(last_error.take().unwrap_or_else(office_timeout));
+        match timeout_at(latest, read).await.unwrap_or_else(over) {
             Ok(()) => {
-                looked = true;
+                has_read = true;
                 backoff.reset();
             }
             Err(error) if error.is_passing() && Instant::now() < deadline => {
                 let pause = error.wait().unwrap_or(backoff.pause());
                 let wait = pause.min(deadline.saturating_duration_since(Instant::now()));
-                trouble = Some(error);
+                last_error = Some(error);
                 tokio::select! {
                     () = tokio::time::sleep(wait) => continue,
-                    () = spoken_to(live) => {}
-                    () = call.over.cancelled() => {}
+                    () = peer_message(live) => {}
+                    () = call.cancelled.cancelled() => {}
                     () = call.closing.cancelled() => {}
                 }
             }
             Err(error) => return Err(error),
         }
-        let silent = live.is_none_or(|words| words.len() == 0);
+        let silent = live.is_none_or(|peer_messages| peer_messages.len() == 0);
         let nothing = inbox.sessions.iter().all(|session| session.recent_messages.is_empty())
             && inbox.pending_connections.is_empty()
             && news.is_empty();
         let left = deadline.saturating_duration_since(Instant::now());
-        if !nothing || !silent || left.is_zero() || call.over.is_cancelled() || call.closing.is_cancelled() {
+        if !nothing || !silent || left.is_zero() || call.cancelled.is_cancelled() || call.closing.is_cancelled() {
             break;
         }
         // Any change is only a hint; the next read tells what happened.
@@ -155,10 +157,10 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
             page = timeout_at(latest, call.office.events(call.seen.cursor(), left)) => match page {
                 Ok(Ok(page)) if page.events.is_empty() && Instant::now() >= deadline => break,
                 Ok(page) => page.map(drop),
-                Err(_) => Err(silent_office()),
+                Err(_) => Err(office_timeout()),
             },
-            () = spoken_to(live) => Ok(()),
-            () = call.over.cancelled() => Ok(()),
+            () = peer_message(live) => Ok(()),
+            () = call.cancelled.cancelled() => Ok(()),
             () = call.closing.cancelled() => Ok(()),
         };
         match happened {
@@ -169,33 +171,33 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         }
     }
     drop(waiting);
-    if call.over.is_cancelled() || call.closing.is_cancelled() {
+    if call.cancelled.is_cancelled() || call.closing.is_cancelled() {
         // The call was cancelled: nobody sees this result, so nothing counts as shown.
         inbox = Inbox::default();
-    } else if !looked && live.is_none_or(|words| words.len() == 0) {
-        return Err(trouble.unwrap_or_else(silent_office));
+    } else if !has_read && live.is_none_or(|peer_messages| peer_messages.len() == 0) {
+        return Err(last_error.unwrap_or_else(office_timeout));
     }
     show_news(call, inbox, news)
 }
 
 /// The error for an office that did not respond in time.
-pub(crate) fn silent_office() -> OfficeError {
+pub(crate) fn office_timeout() -> OfficeError {
     OfficeError::unavailable("the office did not answer in time")
 }
 
 /// Waits for a message of a live peer; for ever where there are none.
-async fn spoken_to(words: Option<&Arc<Words>>) {
-    match words {
-        Some(words) => words.arrived().await,
+async fn peer_message(peer_messages: Option<&Arc<PeerMessages>>) {
+    match peer_messages {
+        Some(peer_messages) => peer_messages.arrived().await,
         None => std::future::pending().await,
     }
 }
 
-/// Reads what the caller has not been shown. The cursor is taken before the inbox is read, so that nothing is missed between the
-/// two.
-async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<WaitEvent>) -> Result<(), OfficeError> {
-    let (more, cursor) = since_last_time(call).await?;
-    let mut now = inbox::whole(&*call.office, true).await?;
+/// Reads what the caller has not been shown. The cursor is taken before the inbox is read, so that nothing is missed
+/// between the two.
+async fn read_new(call: &CallContext, found: &mut Inbox, news: &mut Vec<WaitEvent>) -> Result<(), OfficeError> {
+    let (more, cursor) = events_since_last_wait(call).await?;
+    let mut now = inbox::all_pages(&*call.office, true).await?;
     let me = call.office.me();
     for session in &mut now.sessions {
         session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
@@ -204,19 +206,19 @@ async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<WaitEvent>) 
         // A paused agent's messages are held back.
         now.sessions.iter_mut().for_each(|session| session.recent_messages.clear());
     }
-    now.pending_connections.retain(|request| !call.seen.knows(request.connection_id.as_str()));
+    now.pending_connections.retain(|request| !call.seen.was_shown(request.connection_id.as_str()));
     // Only now is it certain that the events will be returned.
     call.seen.set_cursor(Some(cursor));
     news.extend(more);
-    let excess = news.len().saturating_sub(MOST_NEWS);
+    let excess = news.len().saturating_sub(MAX_EVENTS);
     news.drain(..excess);
     *found = now;
     Ok(())
 }
 
-/// The events besides messages since the last wait, and the end of the log. Messages are left to the inbox, which knows what has
-/// been read meanwhile.
-async fn since_last_time(call: &CallContext) -> Result<(Vec<WaitEvent>, Cursor), OfficeError> {
+/// The events besides messages since the last wait, and the end of the log. Messages are left to the inbox, which knows
+/// what has been read meanwhile.
+async fn events_since_last_wait(call: &CallContext) -> Result<(Vec<WaitEvent>, Cursor), OfficeError> {
     let mut news = Vec::new();
     let mut cursor = call.seen.cursor();
     loop {
@@ -242,12 +244,14 @@ fn wait_event(event: Event) -> Option<WaitEvent> {
             Some(WaitEvent::ConnectionChanged { agent, status: status.as_str() })
         }
         Event::TaskOverdue { task } => Some(WaitEvent::TaskOverdue { task_id: task.id }),
-        // The household's members are seen where they matter: in the list of agents, and in the error of a refused send.
+        // The household's members are seen where they matter: in the list of agents, and in the error of a refused
+        // send.
         Event::NewMessage(_)
         | Event::ConnectionRequest { .. }
         | Event::Receipt { .. }
         | Event::HouseholdChanged { .. }
-        // A person's change to a task comes as a message too, and an ended conversation refuses the next send with who ended it.
+        // A person's change to a task comes as a message too, and an ended conversation refuses the next send with who
+        // ended it.
         | Event::SteppedIn(_)
         | Event::Unknown => None,
     }
@@ -258,17 +262,17 @@ fn show_news(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Resu
     let me = call.office.me();
     let unread = inbox.unread();
     let mut budget = TextBudget::new();
-    let words = call.words(&mut budget);
+    let peer_messages = call.take_peer_messages(&mut budget);
     let requests = show_requests(&inbox, call, false, &mut budget);
     // Sessions with something new come first.
     inbox.sessions.sort_by_key(|session| session.recent_messages.is_empty());
     let fresh = inbox.sessions.iter().filter(|session| !session.recent_messages.is_empty()).count();
     let mut messages = Vec::new();
     let mut threads = 0;
-    for session in inbox.sessions.iter_mut().take(fresh.min(MOST_SESSIONS)) {
+    for session in inbox.sessions.iter_mut().take(fresh.min(MAX_SESSIONS)) {
         let frame = size(&(&session.session_id, &session.subject, &session.other_agent_name, &session.group));
         let shown = previews(session, me);
-        if !budget.takes(frame + shown.iter().map(size).sum::<usize>()) {
+        if !budget.try_spend(frame + shown.iter().map(size).sum::<usize>()) {
             break;
         }
         threads += 1;
@@ -283,7 +287,7 @@ fn show_news(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Resu
         text.push_str(&item.sentence());
         text.push('\n');
     }
-    text.push_str(&words.text());
+    text.push_str(&peer_messages.text());
     if mail {
         let shown = show::InboxExcerpt { skip: 0, threads, requests, left, hint: "call mailbox_wait again" };
         text.push_str(&show::inbox(&inbox, me, &shown));
@@ -299,17 +303,17 @@ fn show_news(call: &CallContext, mut inbox: Inbox, news: Vec<WaitEvent>) -> Resu
         text.push_str(" Call mailbox_wait again to go on waiting.\n");
     }
     if inbox.next.is_some() {
-        text.push_str(MORE_BEHIND);
+        text.push_str(MORE_THREADS);
     }
     let waited = Waited {
-        note: (mail || !words.words.is_empty()).then_some(UNTRUSTED),
+        note: (mail || !peer_messages.messages.is_empty()).then_some(UNTRUSTED),
         timed_out,
         unread,
         messages,
         more_sessions: left,
         pending_connections,
         news,
-        words: words.shown(),
+        peer_messages: peer_messages.shown(),
     };
     ToolAnswer::new(text, &waited)
 }

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Era {
     /// `initialize` first.
     Handshake(&'static str),
-    /// Every request says everything itself.
+    /// Stateless: every request carries its protocol version and capabilities.
     Stateless,
 }
 
@@ -80,7 +80,7 @@ impl Client {
         client
     }
 
-    /// Connected, without a word said.
+    /// Connects without sending anything.
     pub(crate) fn silent(mailbox: impl Into<LazyMailbox>, era: Era, options: McpOptions) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
@@ -116,7 +116,7 @@ impl Client {
         self.line(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await;
     }
 
-    /// Sends a request in the words of the era; answers its id.
+    /// Sends a request in the form of the era; returns its id.
     pub(crate) async fn send(&mut self, method: &str, mut params: Value) -> u64 {
         if self.era == Era::Stateless {
             params["_meta"] = json!({
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Notifications that have come so far and were not asked for.
+    /// Notifications that arrived so far and were not awaited.
     pub(crate) fn notices(&self) -> &VecDeque<Value> {
         &self.notices
     }
@@ -186,7 +186,7 @@ impl Client {
         answer["result"].take()
     }
 
-    /// Calls a tool that must succeed; answers its text and its data.
+    /// Calls a tool that must succeed; returns its text and its data.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> (String, Value) {
         let mut result = self.result("tools/call", json!({"name": tool, "arguments": arguments})).await;
         assert_ne!(result["isError"], true, "{tool}: {result}");
@@ -196,7 +196,7 @@ impl Client {
         (text, data)
     }
 
-    /// Calls a tool that must fail; answers what the model is told.
+    /// Calls a tool that must fail; returns the error text.
     pub(crate) async fn fails(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.result("tools/call", json!({"name": tool, "arguments": arguments})).await;
         assert_eq!(result["isError"], true, "{tool}: {result}");

@@ -1,4 +1,4 @@
-//! An office that is out of reach for a while, as one that restarts.
+//! An office that is unreachable for a while, as during a restart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use amb_testing::memory::MemoryMailbox;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-/// A mailbox whose next looks fail.
+/// A mailbox whose next reads fail.
 pub(crate) struct Faltering {
     mailbox: MemoryMailbox,
-    /// Looks that still fail.
+    /// Reads that still fail.
     left: AtomicUsize,
     failed: AtomicUsize,
     hangs: AtomicBool,
-    /// Looks at the log that wait.
+    /// Reads of the log that wait.
     waiting: watch::Sender<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Faltering {
         self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await.unwrap();
     }
 
-    /// From now on it answers no look at all.
+    /// From now on no read returns.
     pub(crate) fn hang(&self) {
         self.hangs.store(true, Ordering::SeqCst);
     }
@@ -140,7 +140,7 @@ impl Mailbox for Faltering {
             self.waiting.send_modify(|waiting| *waiting += 1);
         }
         let page = self.mailbox.events(since, wait).await;
-        // One that hangs meanwhile answers nothing any more.
+        // An office that hangs meanwhile returns nothing any more.
         if self.hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! Over HTTP: who may come in, and that both eras work there too.
+//! HTTP: which requests are admitted, and both eras.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Server {
         tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").unwrap().unwrap();
     }
 
-    /// Posts one message; answers the status, the headers and the body as they came.
+    /// Posts one message; returns the raw status, headers and body.
     async fn post(&self, headers: &[(&str, &str)], body: &Value) -> (u16, String, String) {
         let body = body.to_string();
         let has = |wanted: &str| headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(wanted));

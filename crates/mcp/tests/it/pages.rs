@@ -1,4 +1,4 @@
-//! An answer has a size: what does not fit is counted, is not marked, and comes with the next one.
+//! Results are bounded: what does not fit is counted, is not marked as read, and is in the next result.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, Era, name, town};
 
 const NOW: Era = Era::Stateless;
-/// Both halves of an answer stay under this, frames, escapes and all.
+/// The limit for the text and the data of a result, escapes included.
 const MOST: usize = 20_000;
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! The frame of the conversation: both eras, what is declared, what is refused, how it ends.
+//! The protocol: both eras, capabilities, errors, and the end of a connection.
 
 use std::sync::Arc;
 
@@ -233,7 +233,7 @@ async fn the_server_ends_with_its_input_and_answers_what_it_was_asked() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_without_a_word_is_no_failure() {
+async fn a_client_that_disconnects_without_a_request_is_no_failure() {
     let office = MemoryOffice::new();
     let client = Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Stateless, quiet());
     client.close().await;

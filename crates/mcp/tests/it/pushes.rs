@@ -1,4 +1,4 @@
-//! Doorbells: resource updates in both eras, and the channel notification. They carry no words of a sender.
+//! Hints: resource updates in both eras, and the channel notification. They carry no text of a sender.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn the_mailbox_is_a_resource_and_reading_it_marks_nothing() {
 }
 
 #[tokio::test]
-async fn a_subscriber_of_the_older_protocols_hears_of_changes_until_it_unsubscribes() {
+async fn a_subscriber_of_the_older_protocols_gets_updates_until_it_unsubscribes() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", LEGACY).await;
@@ -64,7 +64,7 @@ async fn a_subscriber_of_the_older_protocols_hears_of_changes_until_it_unsubscri
 }
 
 #[tokio::test]
-async fn a_listener_of_the_stateless_protocol_hears_of_what_it_asked_for() {
+async fn a_listener_of_the_stateless_protocol_gets_the_updates_it_asked_for() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
@@ -124,7 +124,7 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_not_claude_code_hears_no_channel() {
+async fn only_claude_code_gets_channel_notifications() {
     for era in ERAS {
         let office = town();
         let bob = office.mailbox(name("bob"));
@@ -142,12 +142,12 @@ async fn a_client_that_is_not_claude_code_hears_no_channel() {
 }
 
 #[tokio::test]
-async fn the_channel_does_not_ring_while_a_wait_tells() {
+async fn there_is_no_channel_notification_while_a_wait_is_open() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     let mailbox = Arc::new(office.mailbox(name("alice")));
     let mut alice = Client::of_program("claude-code", mailbox, LEGACY, McpOptions::default()).await;
-    // A first ring shows that the bell is on its post.
+    // A first notification shows that the channel is subscribed.
     bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
     alice.notice("notifications/claude/channel").await;
     alice.call("mailbox_check", json!({})).await;

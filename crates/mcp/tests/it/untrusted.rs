@@ -1,4 +1,4 @@
-//! Mail is what strangers wrote, and it costs tokens: fenced, previewed, and shown once.
+//! Mail is untrusted and costs tokens: it is fenced, previewed, and shown once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `mailbox_wait`: told at once, told when it comes, told only what is new.
+//! `mailbox_wait`: returns waiting mail at once, new mail when it arrives, and nothing twice.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::faltering::Faltering;
 use crate::client::{Client, ERAS, Era, name, quiet, town};
 
 #[tokio::test]
-async fn mail_that_is_there_is_told_at_once() {
+async fn waiting_mail_is_returned_at_once() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     bob.send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
@@ -26,7 +26,7 @@ async fn mail_that_is_there_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn mail_that_comes_ends_the_wait_and_is_told_once() {
+async fn new_mail_ends_the_wait_and_is_returned_once() {
     for era in ERAS {
         let office = town();
         let bob = office.mailbox(name("bob"));
@@ -49,7 +49,7 @@ async fn mail_that_comes_ends_the_wait_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_approval_between_two_waits_is_told_by_the_second() {
+async fn an_approval_between_two_waits_is_returned_by_the_second() {
     let office = MemoryOffice::with_connections(true);
     let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
@@ -81,7 +81,7 @@ async fn a_connection_request_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn what_the_caller_itself_sent_is_no_news() {
+async fn the_callers_own_messages_do_not_end_the_wait() {
     let office = town();
     office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
@@ -93,7 +93,7 @@ async fn what_the_caller_itself_sent_is_no_news() {
 }
 
 #[tokio::test]
-async fn a_wait_that_the_client_takes_back_does_not_hold_the_others() {
+async fn a_cancelled_wait_does_not_block_other_calls() {
     let office = town();
     let mut alice = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
     let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
@@ -103,7 +103,7 @@ async fn a_wait_that_the_client_takes_back_does_not_hold_the_others() {
 }
 
 #[tokio::test]
-async fn a_wait_rides_out_a_restart_of_the_office() {
+async fn a_wait_survives_a_restart_of_the_office() {
     for era in ERAS {
         let office = town();
         let bob = office.mailbox(name("bob"));
@@ -150,7 +150,7 @@ async fn a_wait_before_the_office_is_up_finds_it_when_it_comes() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_in_its_own_time_though_the_office_hangs_in_the_middle_of_it() {
+async fn a_wait_ends_in_time_even_if_the_office_hangs() {
     let office = town();
     let mailbox = Faltering::new(office.mailbox(name("alice")));
     let mut alice = Client::open_with(mailbox.clone(), Era::Stateless, quiet()).await;

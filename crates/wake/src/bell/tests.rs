@@ -80,7 +80,7 @@ impl World {
 }
 
 #[test]
-fn mail_that_comes_together_is_one_ring() {
+fn mail_that_arrives_together_is_one_ring() {
     let mut world = World::new(&["a"]);
     assert_eq!(world.decide(), RingDecision::Later(world.now + SignedDuration::from_millis(300)));
     world.passes(200).waiting.push(mail("b"));
@@ -129,13 +129,13 @@ fn a_busy_client_is_not_reminded_until_it_is_idle() {
     world.until_ring();
     world.client = ClientState::Busy;
     world.passes(60_000);
-    assert_eq!(world.decide(), RingDecision::Later(world.now + BUSY));
+    assert_eq!(world.decide(), RingDecision::Later(world.now + BUSY_RETRY));
     world.client = ClientState::Idle;
     assert_eq!(world.decide(), RingDecision::Ring);
 }
 
 #[test]
-fn mail_on_the_heels_of_a_ring_waits_for_the_turn_that_it_begins() {
+fn mail_that_arrives_after_a_ring_waits_for_the_turn_that_the_ring_starts() {
     let mut world = World::new(&["a"]);
     world.until_ring();
     world.passes(12_000).waiting.push(mail("b"));
@@ -182,13 +182,13 @@ fn nothing_rings_while_a_wait_is_open_or_another_session_is_rung() {
     world.passes(5_000).wait_open = true;
     assert_eq!(world.decide(), RingDecision::Quiet(Quiet::WaitIsOpen));
     (world.wait_open, world.holds_lease) = (false, false);
-    assert_eq!(world.decide(), RingDecision::Later(world.now + LOOK_AFTER_HOLDER));
+    assert_eq!(world.decide(), RingDecision::Later(world.now + LEASE_CHECK));
     world.holds_lease = true;
     assert_eq!(world.decide(), RingDecision::Ring);
 }
 
 #[test]
-fn what_was_rung_for_is_known_after_a_restart() {
+fn rings_are_remembered_across_a_restart() {
     let mut world = World::new(&["a"]);
     world.until_ring();
     let kept = serde_json::to_string(world.bell.ledger()).unwrap();
@@ -197,7 +197,7 @@ fn what_was_rung_for_is_known_after_a_restart() {
 }
 
 #[test]
-fn a_ring_that_failed_holds_back_no_new_mail() {
+fn a_failed_ring_does_not_delay_new_mail() {
     let mut world = World::new(&["a"]);
     world.until_ring();
     world.bell.ledger_mut().failed = Some(crate::ledger::FailedRing { at: world.now, detail: "no".into() });

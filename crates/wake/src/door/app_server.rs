@@ -11,29 +11,22 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// The limit of one exchange with the server, connecting included.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a request to the server failed.
 #[derive(Debug, thiserror::Error)]
-pub enum AppServerError {
+pub(super) enum AppServerError {
     /// Nobody listens, or the connection broke.
     #[error("the app server cannot be reached: {0}")]
     Unreachable(String),
-    /// The server returned an error.
     #[error("the app server refused {method}: {message}")]
-    Refused {
-        /// The request.
-        method: &'static str,
-        /// The server's message.
-        message: String,
-    },
-    /// The request timed out.
+    Refused { method: &'static str, message: String },
     #[error("the app server did not answer in time")]
-    Silent,
+    Timeout,
 }
 
 /// Starts a turn, or adds to the running one. A thread that is not loaded is loaded first.
-pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), AppServerError> {
+pub(super) async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), AppServerError> {
     let exchange = async {
         let mut session = AppServerSession::open(socket).await?;
         if session.status(thread).await? == "notLoaded" {
@@ -42,28 +35,28 @@ pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), A
         let input = json!([{"type": "text", "text": text}]);
         session.call("turn/start", json!({"threadId": thread, "input": input})).await.map(drop)
     };
-    timeout(PATIENCE, exchange).await.unwrap_or(Err(AppServerError::Silent))
+    timeout(TIMEOUT, exchange).await.unwrap_or(Err(AppServerError::Timeout))
 }
 
 /// The status of a thread: `idle`, `active`, `notLoaded`.
-pub async fn thread_status(socket: &Path, thread: &str) -> Result<String, AppServerError> {
+pub(super) async fn thread_status(socket: &Path, thread: &str) -> Result<String, AppServerError> {
     let exchange = async { AppServerSession::open(socket).await?.status(thread).await };
-    timeout(PATIENCE, exchange).await.unwrap_or(Err(AppServerError::Silent))
+    timeout(TIMEOUT, exchange).await.unwrap_or(Err(AppServerError::Timeout))
 }
 
 struct AppServerSession {
     socket: WebSocketStream<UnixStream>,
-    asked: u64,
+    requests: u64,
 }
 
 impl AppServerSession {
     async fn open(path: &Path) -> Result<Self, AppServerError> {
         let stream = UnixStream::connect(path).await.map_err(|error| AppServerError::Unreachable(error.to_string()))?;
         let (socket, _) = client_async("ws://localhost/", stream).await.map_err(unreachable)?;
-        let mut session = Self { socket, asked: 0 };
+        let mut session = Self { socket, requests: 0 };
         let client = json!({"name": "amb", "title": "Agent Mailbox", "version": env!("CARGO_PKG_VERSION")});
         session.call("initialize", json!({"clientInfo": client, "capabilities": {"experimentalApi": true}})).await?;
-        session.say(json!({"method": "initialized"})).await?;
+        session.send(json!({"method": "initialized"})).await?;
         Ok(session)
     }
 
@@ -72,14 +65,14 @@ impl AppServerSession {
         Ok(read["thread"]["status"]["type"].as_str().unwrap_or("unknown").to_owned())
     }
 
-    async fn say(&mut self, message: Value) -> Result<(), AppServerError> {
+    async fn send(&mut self, message: Value) -> Result<(), AppServerError> {
         self.socket.send(Message::text(message.to_string())).await.map_err(unreachable)
     }
 
     async fn call(&mut self, method: &'static str, params: Value) -> Result<Value, AppServerError> {
-        self.asked += 1;
-        let id = self.asked;
-        self.say(json!({"id": id, "method": method, "params": params})).await?;
+        self.requests += 1;
+        let id = self.requests;
+        self.send(json!({"id": id, "method": method, "params": params})).await?;
         loop {
             let frame = self.socket.next().await.ok_or_else(|| AppServerError::Unreachable("it hung up".into()))?;
             let Message::Text(text) = frame.map_err(unreachable)? else { continue };
@@ -113,7 +106,7 @@ mod tests {
     /// An app server whose thread has this status; returns the requests it got before its client disconnected.
     async fn server(listener: UnixListener, status: &str) -> Vec<Value> {
         let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         while let Some(Ok(frame)) = socket.next().await {
             let Message::Text(text) = frame else { continue };
             let request: Value = serde_json::from_str(&text).unwrap();
@@ -133,17 +126,17 @@ mod tests {
             if request.get("id").is_some() {
                 socket.send(Message::text(answer.to_string())).await.unwrap();
             }
-            asked.push(request);
+            requests.push(request);
         }
-        asked
+        requests
     }
 
-    fn methods(asked: &[Value]) -> Vec<&str> {
-        asked.iter().map(|request| request["method"].as_str().unwrap()).collect()
+    fn methods(requests: &[Value]) -> Vec<&str> {
+        requests.iter().map(|request| request["method"].as_str().unwrap()).collect()
     }
 
     #[tokio::test]
-    async fn a_turn_is_started_in_a_thread_that_is_loaded_first_where_it_is_not() {
+    async fn a_thread_is_loaded_before_its_turn_starts() {
         let home = tempfile::tempdir().unwrap();
         for (status, wanted) in [
             ("active", &["initialize", "initialized", "thread/read", "turn/start"][..]),
@@ -151,17 +144,17 @@ mod tests {
         ] {
             let socket = home.path().join(format!("{status}.sock"));
             let listener = UnixListener::bind(&socket).unwrap();
-            let (started, asked) = tokio::join!(start_turn(&socket, "t-1", "hello"), server(listener, status));
+            let (started, requests) = tokio::join!(start_turn(&socket, "t-1", "hello"), server(listener, status));
             started.unwrap();
-            assert_eq!(methods(&asked), wanted);
-            let turn = asked.last().unwrap();
+            assert_eq!(methods(&requests), wanted);
+            let turn = requests.last().unwrap();
             assert_eq!(turn["params"], json!({"threadId": "t-1", "input": [{"type": "text", "text": "hello"}]}));
             assert!(turn.get("jsonrpc").is_none());
         }
     }
 
     #[tokio::test]
-    async fn a_refusal_and_a_server_that_is_gone_are_told() {
+    async fn a_refusal_and_an_unreachable_server_are_errors() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("s.sock");
         assert!(matches!(start_turn(&socket, "t", "x").await, Err(AppServerError::Unreachable(_))));

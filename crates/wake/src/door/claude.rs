@@ -16,14 +16,15 @@ use crate::bell::ClientState;
 use crate::process::Process;
 
 /// The timeout for connecting, and for writing a line.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session's inbox.
 #[derive(Debug, Clone)]
 pub struct ClaudeInbox {
     /// `CLAUDE_CODE_MESSAGING_SOCKET`.
     pub socket: PathBuf,
-    /// `CLAUDE_CODE_MESSAGING_TOKEN`: proves to the session that we are its child process, so that it holds nothing back.
+    /// `CLAUDE_CODE_MESSAGING_TOKEN`: proves to the session that we are its child process, so that it holds nothing
+    /// back.
     pub token: Option<SecretString>,
     /// `CLAUDE_CODE_SESSION_ID`, or another id of this session.
     pub session: String,
@@ -36,19 +37,13 @@ pub struct ClaudeInbox {
 #[serde(rename_all = "camelCase")]
 struct ClaudeRecord {
     pid: u32,
-    #[serde(default)]
     session_id: Option<String>,
-    #[serde(default)]
     version: Option<String>,
     /// In clock ticks since the machine was started.
-    #[serde(default)]
     proc_start: Option<String>,
-    #[serde(default)]
     status: Option<String>,
     /// When it became idle or busy, in milliseconds since 1970.
-    #[serde(default)]
     status_updated_at: Option<i64>,
-    #[serde(default)]
     messaging_socket_path: Option<PathBuf>,
 }
 
@@ -93,7 +88,7 @@ fn gone(detail: String) -> RingError {
 
 impl ClaudeInbox {
     pub(super) async fn connect(&self) -> Result<UnixStream, RingError> {
-        match timeout(PATIENCE, UnixStream::connect(&self.socket)).await {
+        match timeout(TIMEOUT, UnixStream::connect(&self.socket)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(gone(format!("nobody listens on Claude Code's inbox socket: {error}"))),
             Err(_) => Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket does not accept")),
@@ -107,7 +102,7 @@ impl ClaudeInbox {
             stream.write_all(text.as_bytes()).await?;
             stream.shutdown().await
         };
-        match timeout(PATIENCE, write).await {
+        match timeout(TIMEOUT, write).await {
             Ok(Ok(())) => Ok(Rung { door: "claude inbox socket", receipt: None }),
             Ok(Err(error)) => Err(gone(format!("Claude Code's inbox socket was closed: {error}"))),
             Err(_) => Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket takes nothing")),
@@ -132,7 +127,8 @@ impl ClaudeInbox {
         records.into_iter().find(|record| record.messaging_socket_path.as_ref() == Some(&self.socket))
     }
 
-    /// The session's current id: `/clear` begins another session in the same process, whose environment stays as it was.
+    /// The session's current id: `/clear` begins another session in the same process, whose environment stays as it
+    /// was.
     pub(crate) fn session(&self) -> String {
         self.record().and_then(|record| record.session_id).unwrap_or_else(|| self.session.clone())
     }
@@ -185,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_outlived_its_session_is_a_client_that_is_gone() {
+    async fn the_socket_of_a_dead_session_means_that_the_client_is_gone() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("inbox.sock");
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
@@ -195,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_of_an_ancestor_with_our_socket_says_what_it_is_doing() {
+    fn the_state_is_read_from_the_record_of_an_ancestor_with_our_socket() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("inbox.sock");
         let parent = Process::parent().unwrap().pid;
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_outlived_its_session_names_none() {
+    fn the_record_of_a_dead_session_is_ignored() {
         let home = tempfile::tempdir().unwrap();
         let parent = Process::parent().unwrap();
         for (file, began, session) in [("1", parent.began, "lives"), ("2", parent.began + 1, "pid used again")] {

@@ -11,13 +11,12 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
-use super::{RingError, RingErrorKind, Rung, app_server};
+use super::{RingError, RingErrorKind, Rung, app_server, is_secret};
 use crate::bell::ClientState;
 use crate::process::kill_group;
-use crate::secret::is_secret;
 
 /// The timeout of the command.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of the command's stderr goes into the reason, and is read for that.
 const REASON_CHARS: usize = 300;
 const REASON_BYTES: u64 = 4 * REASON_CHARS as u64;
@@ -59,7 +58,7 @@ impl CodexQueue {
         let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
         let mut command = Command::new(&self.program);
         command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        match timeout(PATIENCE, command.status()).await {
+        match timeout(TIMEOUT, command.status()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(failed(format!("codex --version ended with {status}"))),
             Ok(Err(error)) => Err(failed(format!("cannot run codex: {error}; put it into the PATH"))),
@@ -79,8 +78,8 @@ impl CodexQueue {
             failed(format!("cannot run codex: {error}; put it into the PATH that Codex gives its MCP servers"))
         })?;
         let mut running = RunningCommand { child, ended: false };
-        let Ok(ended) = timeout(PATIENCE, running.end()).await else {
-            return Err(failed(format!("`codex queue` did not end within {} s and was killed", PATIENCE.as_secs())));
+        let Ok(ended) = timeout(TIMEOUT, running.end()).await else {
+            return Err(failed(format!("`codex queue` did not end within {} s and was killed", TIMEOUT.as_secs())));
         };
         let (status, said) = ended.map_err(|error| failed(format!("`codex queue`: {error}")))?;
         if status.success() {
@@ -103,8 +102,8 @@ impl CodexQueue {
     }
 }
 
-/// The running command. Dropped before its end, it is killed with everything that it started: `codex` from npm is a launcher
-/// whose child would live on. What a command that ended has left behind, such as the daemon, stays.
+/// A running command. Dropped before its end, it is killed with everything that it started: `codex` from npm is a
+/// launcher whose child would live on. What a command that ended has started, such as the daemon, is left running.
 struct RunningCommand {
     child: Child,
     ended: bool,
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_looks_like_an_id_is_given_to_a_command() {
+    fn only_an_id_is_passed_to_the_command() {
         assert!(CodexQueue::is_thread("019a2b3c-4d5e-7f60-8123-456789abcdef"));
         for bad in ["", "--message=x", "a b c d e f", "../../x/y/z", "$(reboot)", &"a".repeat(65)] {
             assert!(!CodexQueue::is_thread(bad), "{bad}");

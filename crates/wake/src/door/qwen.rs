@@ -15,11 +15,11 @@ use super::{RingError, RingErrorKind, Rung};
 use crate::process::Process;
 
 /// The timeout of the socket.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a receipt is waited for. A busy session sends it late, and a missing one is no failure.
-const RECEIPT_PATIENCE: Duration = Duration::from_secs(5);
+const RECEIPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most that is read of a receipt, in bytes.
-const MOST: u64 = 64 * 1024;
+const MAX_RECEIPT: u64 = 64 * 1024;
 
 /// A session's inbox.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl QwenInbox {
             stream.write_all(format!("{auth}\n{frame}\n").as_bytes()).await?;
             stream.shutdown().await
         };
-        match timeout(PATIENCE, send).await {
+        match timeout(TIMEOUT, send).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 return Err(RingError::new(
@@ -103,7 +103,7 @@ impl QwenInbox {
             }
             Err(_) => return Err(failed("Qwen Code's socket takes nothing".into())),
         }
-        let receipt = timeout(RECEIPT_PATIENCE, receipts.first(&id)).await.ok();
+        let receipt = timeout(RECEIPT_TIMEOUT, receipts.first(&id)).await.ok();
         let refused = |detail: &str| Err(RingError::new(RingErrorKind::Refused, format!("Qwen Code {detail}")));
         match receipt.as_deref() {
             Some("refused") => refused("refuses messages of other processes; see agents.crossSessionInbound"),
@@ -138,7 +138,7 @@ impl ReceiptSocket {
     async fn first(&self, id: &str) -> String {
         loop {
             if let Ok((stream, _)) = self.listener.accept().await
-                && let Ok(Some(status)) = timeout(PATIENCE, self.status(stream, id)).await
+                && let Ok(Some(status)) = timeout(TIMEOUT, self.status(stream, id)).await
             {
                 return status;
             }
@@ -146,13 +146,15 @@ impl ReceiptSocket {
     }
 
     async fn status(&self, stream: UnixStream, id: &str) -> Option<String> {
-        let mut lines = BufReader::new(stream.take(MOST)).lines();
-        let mut let_in = false;
+        let mut lines = BufReader::new(stream.take(MAX_RECEIPT)).lines();
+        let mut is_authenticated = false;
         while let Some(line) = lines.next_line().await.ok()? {
             let frame: Value = serde_json::from_str(&line).ok()?;
             match frame["type"].as_str() {
-                Some("auth") => let_in = frame["token"].as_str() == Some(self.token.expose_secret()),
-                Some("control") if let_in && frame["action"] == "delivery_status" && frame["origMsgId"] == id => {
+                Some("auth") => is_authenticated = frame["token"].as_str() == Some(self.token.expose_secret()),
+                Some("control")
+                    if is_authenticated && frame["action"] == "delivery_status" && frame["origMsgId"] == id =>
+                {
                     let known = ["held", "delivered", "denied", "refused", "expired", "misaddressed", "dropped"];
                     let status = frame["status"].as_str()?;
                     return known.contains(&status).then(|| status.to_owned());
@@ -167,7 +169,7 @@ impl ReceiptSocket {
 impl Drop for ReceiptSocket {
     fn drop(&mut self) {
         if let Err(error) = fs_err::remove_file(&self.path) {
-            tracing::debug!(%error, "the socket for receipts stays behind");
+            tracing::debug!(%error, "cannot remove the socket for receipts");
         }
     }
 }
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn receipts_say_what_became_of_a_ring() {
+    async fn the_receipt_decides_the_result_of_a_ring() {
         let home = tempfile::tempdir().unwrap();
         let pid = Process::parent().unwrap().pid;
         let socket = home.path().join("q.sock");
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_receipt_that_does_not_come_is_waited_for_and_no_failure() {
+    async fn a_missing_receipt_is_no_failure() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("q.sock");
         let inbox = QwenInbox {
@@ -258,7 +260,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let (rung, ()) = tokio::join!(inbox.ring("hello"), session);
         assert_eq!(rung.unwrap(), Rung { door: "qwen inbox socket", receipt: None });
-        assert!((RECEIPT_PATIENCE..RECEIPT_PATIENCE * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!((RECEIPT_TIMEOUT..RECEIPT_TIMEOUT * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
         assert_eq!(fs_err::read_dir(home.path()).unwrap().count(), 1, "no socket stays behind");
     }
 }

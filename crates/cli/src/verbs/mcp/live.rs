@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::mailbox::{Outgoing, Result};
 use amb_core::{AgentName, Backoff, OfficeError};
 use amb_live::{AllowedDelegates, Goal, NatsOptions, PeerContext, SendToPeer};
-use amb_mcp::{LazyMailbox, Mailed, PeerDelivery, PeerListing, Words};
+use amb_mcp::{LazyMailbox, Mailed, PeerDelivery, PeerListing, PeerMessages};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
@@ -24,7 +24,7 @@ pub(super) struct Live {
     mailbox: LazyMailbox,
     nats: NatsOptions,
     delegates: AllowedDelegates,
-    words: Arc<Words>,
+    words: Arc<PeerMessages>,
     joined: OnceCell<Joined>,
 }
 
@@ -63,7 +63,7 @@ impl Live {
                 let receiver = tokio::spawn(async move {
                     loop {
                         inbox.arrived().await;
-                        inbox.drain().into_iter().for_each(|word| words.say(word));
+                        inbox.drain().into_iter().for_each(|word| words.push(word));
                     }
                 });
                 Ok(Joined { context, goal: Mutex::new(Some(goal)), receiver: receiver.abort_handle() })
@@ -132,7 +132,7 @@ impl amb_mcp::PeerNetwork for Live {
         })
     }
 
-    fn words(&self) -> &Arc<Words> {
+    fn peer_messages(&self) -> &Arc<PeerMessages> {
         &self.words
     }
 }

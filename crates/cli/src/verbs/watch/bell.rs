@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::mailbox::Mailbox;
 use amb_core::{Backoff, Timestamp};
 use amb_wake::{
-    Bell, Beside, ClientState, Lease, Limits, Process, Reporter, RingDecision, RingFacts, RingLedger, SessionKey,
+    Bell, ClientState, Lease, Limits, Process, Reporter, RingDecision, RingFacts, RingLedger, SessionKey, SiblingState,
     SpentCache, Summary, WaitingMessage, WakeDirectory,
 };
 use jiff::SignedDuration;
@@ -31,7 +31,7 @@ pub(super) async fn ring(
 ) -> Result<(), Failure> {
     let parent = Process::parent();
     // The reader of the lines cannot tell that it looked, so each message is rung for once.
-    let limits = Limits { again: Vec::new(), outstanding: SignedDuration::ZERO, ..Limits::default() };
+    let limits = Limits { reminders: Vec::new(), turn_expected: SignedDuration::ZERO, ..Limits::default() };
     let mut bell = Bell::new(limits, RingLedger::default());
     let mut backoff = Backoff::default();
     let mut spent = SpentCache::default();
@@ -42,7 +42,7 @@ pub(super) async fn ring(
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
         // Messages that `amb mcp` of the same client has shown cause no ring.
-        let beside = place.as_ref().map(WakeDirectory::shown_beside).transpose()?.unwrap_or_default();
+        let beside = place.as_ref().map(WakeDirectory::sibling_state).transpose()?.unwrap_or_default();
         let round = round(&**mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
         match round.await {
             Ok(rung) => {
@@ -85,7 +85,7 @@ async fn round(
     mailbox: &dyn Mailbox,
     bell: &mut Bell,
     holds_lease: bool,
-    beside: &Beside,
+    beside: &SiblingState,
     spent: &mut SpentCache,
     output: Output,
     cursor: &mut Option<amb_core::Cursor>,
