@@ -206,7 +206,7 @@ impl Acp {
         }
     }
 
-    /// Returns the session of a conversation, and whether it is new and so knows nothing of what was said before.
+    /// Returns the session of a conversation, and whether it is new and so lacks the earlier exchanges.
     async fn session(
         &self,
         agent: &AcpAgent,

@@ -236,7 +236,7 @@ impl BridgeContext {
                 Err(error) => error,
             };
             match error.code() {
-                // The exchange has used up its ttl, as intended. A task's answer is needed all the same.
+                // The exchange has used up its ttl, as intended. Only a task's answer is needed even then.
                 Code::LoopRefused if task::assigned(mail).is_none() => return Ok(false),
                 Code::Conflict => {
                     tracing::info!(mail = %mail.id, "another bridge has answered this already");

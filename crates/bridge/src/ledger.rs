@@ -199,8 +199,8 @@ impl Ledger {
         Ok(file::read(&self.root.join("requests.json"))?.unwrap_or_default())
     }
 
-    pub(crate) fn set_reported_requests(&self, told: &[ConnectionId]) -> io::Result<()> {
-        file::write(&self.root.join("requests.json"), &told, Sync::Later)
+    pub(crate) fn set_reported_requests(&self, ids: &[ConnectionId]) -> io::Result<()> {
+        file::write(&self.root.join("requests.json"), &ids, Sync::Later)
     }
 
     pub(crate) fn write_status(&self, status: &BridgeStatus) -> io::Result<()> {

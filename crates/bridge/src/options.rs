@@ -52,7 +52,7 @@ pub struct BridgeOptions {
     pub conversations: Conversations,
     /// Whether a task is accepted before its turn.
     pub tasks: TaskHandling,
-    /// The conversation that is told about connection requests; `None` to tell nobody.
+    /// The conversation in which connection requests are reported; `None` to only log them.
     pub requests: Option<String>,
     /// The delay after a failure.
     pub backoff: Backoff,

@@ -63,10 +63,10 @@ impl BridgeContext {
         };
         let asks = |connection: &Connection| connection.status == ConnectionStatus::Pending && !connection.outgoing;
         let asking: Vec<Connection> = all.into_iter().filter(asks).collect();
-        let told = self.ledger.reported_requests()?;
-        let is_new = |connection: &&Connection| !told.contains(&connection.connection_id);
+        let reported = self.ledger.reported_requests()?;
+        let is_new = |connection: &&Connection| !reported.contains(&connection.connection_id);
         let new = asking.iter().filter(is_new).take(MAX_NAMES).cloned().collect();
-        if asking.is_empty() && !told.is_empty() {
+        if asking.is_empty() && !reported.is_empty() {
             self.ledger.set_reported_requests(&[])?;
         }
         Ok((asking, new))
@@ -74,12 +74,12 @@ impl BridgeContext {
 
     /// Records that these were reported to the runtime, or to the person in the log.
     pub(crate) fn mark_reported(&self, asking: &[Connection]) -> Result<(), BridgeError> {
-        let mut told = self.ledger.reported_requests()?;
-        told.extend(asking.iter().map(|connection| connection.connection_id.clone()));
+        let mut reported = self.ledger.reported_requests()?;
+        reported.extend(asking.iter().map(|connection| connection.connection_id.clone()));
         // Only pending requests matter, and the office bounds their number.
-        let excess = told.len().saturating_sub(10_000);
-        told.drain(..excess);
-        Ok(self.ledger.set_reported_requests(&told)?)
+        let excess = reported.len().saturating_sub(10_000);
+        reported.drain(..excess);
+        Ok(self.ledger.set_reported_requests(&reported)?)
     }
 
     /// Runs one turn that reports who asks.

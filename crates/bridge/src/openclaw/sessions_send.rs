@@ -55,12 +55,14 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
         "no_reply" => Ok(TurnOutcome::NoReply),
         "accepted" | "timeout" | "queued" => wait_for_answer(gateway, turn, deadline).await,
         "error" if was_sent => wait_for_answer(gateway, turn, deadline).await,
-        "forbidden" => Err(TurnError::new(Trouble::NotOffered, said(&details, "the gateway forbids sessions_send"))),
-        _ => Err(TurnError::new(Trouble::Failed, said(&details, "sessions_send failed"))),
+        "forbidden" => {
+            Err(TurnError::new(Trouble::NotOffered, error_text(&details, "the gateway forbids sessions_send")))
+        }
+        _ => Err(TurnError::new(Trouble::Failed, error_text(&details, "sessions_send failed"))),
     }
 }
 
-fn said(details: &Value, otherwise: &str) -> String {
+fn error_text(details: &Value, otherwise: &str) -> String {
     let error = details.get("error").and_then(Value::as_str);
     error.map_or_else(|| otherwise.to_owned(), |error| format!("{otherwise}: {error}"))
 }
