@@ -1,4 +1,4 @@
-//! How peer messages travel. One small trait; in one process and over NATS behind it.
+//! The interface of brokers, which carry peer messages: one within the process, one over NATS.
 
 mod local;
 mod receipt;
@@ -16,7 +16,7 @@ use tokio_util::bytes::Bytes;
 
 pub use local::LocalBroker;
 pub use receipt::{PublishReceipt, Soon};
-pub use roster::{PresentAgent, Roster};
+pub use roster::Roster;
 
 use crate::InboxMessage;
 use crate::message::BadPayload;
@@ -78,7 +78,7 @@ pub trait Inlet: Send + Sync {
     fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused>;
 }
 
-/// Why a parcel was not taken, in words for its sender.
+/// Why a parcel was refused, for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParcelRefused(pub String);
 

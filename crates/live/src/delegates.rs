@@ -26,7 +26,7 @@ impl AllowedDelegates {
         self.0.is_empty() || self.0.iter().any(|pattern| pattern == "*")
     }
 
-    /// Whether the list lets a message to this agent pass.
+    /// Whether this agent may be written to.
     pub fn allows(&self, agent: &str) -> bool {
         self.0.is_empty()
             || self.0.iter().any(|pattern| match pattern.strip_suffix('*') {

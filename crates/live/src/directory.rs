@@ -16,7 +16,7 @@ pub struct Peer {
     pub agent_id: AgentName,
     /// What it is for.
     pub description: String,
-    /// Its live goals. None for an agent that is known but does not run now.
+    /// Its live goals, oldest first where the ids are ours. None for an agent that is known but does not run now.
     pub live_goals: Vec<GoalId>,
 }
 
@@ -56,9 +56,7 @@ impl PeerDirectory {
         let configured = self.configured.read();
         match configured.get(agent) {
             Some(configured) => {
-                let others = configured.goals.iter().filter(|goal| !goals.contains(goal)).copied();
-                let others: Vec<_> = others.collect();
-                goals.extend(others);
+                add_goals(&mut goals, &configured.goals);
                 Some(goals)
             }
             None if goals.is_empty() => None,
@@ -68,17 +66,8 @@ impl PeerDirectory {
 
     /// Everybody, by name.
     pub fn peers(&self) -> Vec<Peer> {
-        let mut peers: BTreeMap<AgentName, Peer> = self
-            .broker
-            .roster()
-            .agents()
-            .into_iter()
-            .map(|agent| {
-                let peer =
-                    Peer { agent_id: agent.agent_id.clone(), description: agent.description, live_goals: agent.goals };
-                (agent.agent_id, peer)
-            })
-            .collect();
+        let live = self.broker.roster().agents().into_iter();
+        let mut peers: BTreeMap<AgentName, Peer> = live.map(|peer| (peer.agent_id.clone(), peer)).collect();
         for (name, configured) in &*self.configured.read() {
             let peer = peers.entry(name.clone()).or_insert_with(|| Peer {
                 agent_id: name.clone(),
@@ -88,11 +77,7 @@ impl PeerDirectory {
             if !configured.description.is_empty() {
                 peer.description.clone_from(&configured.description);
             }
-            for goal in &configured.goals {
-                if !peer.live_goals.contains(goal) {
-                    peer.live_goals.push(*goal);
-                }
-            }
+            add_goals(&mut peer.live_goals, &configured.goals);
         }
         peers.into_values().collect()
     }
@@ -101,5 +86,14 @@ impl PeerDirectory {
     pub(crate) fn nearest(&self, wanted: &str) -> Option<String> {
         let peers = self.peers();
         amb_core::suggest::nearest(wanted, peers.iter().map(|peer| peer.agent_id.as_str())).map(str::to_owned)
+    }
+}
+
+/// Adds the goals that are not listed yet.
+fn add_goals(listed: &mut Vec<GoalId>, goals: &BTreeSet<GoalId>) {
+    for goal in goals {
+        if !listed.contains(goal) {
+            listed.push(*goal);
+        }
     }
 }

@@ -65,7 +65,7 @@ pub enum Protocol {
         /// In one line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
-        /// What came of it.
+        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<String>,
         /// Fields of other systems, kept.

@@ -3,7 +3,6 @@
 mod table;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -58,11 +57,11 @@ pub struct RouterCounts {
     pub bad_payloads: u64,
     /// Parcels for goals that have ended, or that never registered while there was no more room.
     pub refused: u64,
-    /// Parcels that came a second time and were skipped.
+    /// Duplicate parcels that were skipped.
     pub repeated: u64,
 }
 
-/// Routes parcels to the buffers of this process's goals, by the subject they came on and by nothing else.
+/// Routes parcels to the buffers of this process's goals, by their subject alone.
 ///
 /// It subscribes to the subjects of its own goals only, and tries again when a subscribe fails. Where all goals live in
 /// this process (the local broker), a message to a goal that has not registered yet waits for it in a buffer made on
@@ -83,15 +82,7 @@ struct RouterState {
     progress: watch::Sender<u64>,
     inlet: Arc<dyn Inlet>,
     strays: Mutex<Option<Subscription>>,
-    counts: Counts,
-}
-
-#[derive(Default)]
-struct Counts {
-    bad_subjects: AtomicU64,
-    bad_payloads: AtomicU64,
-    refused: AtomicU64,
-    repeated: AtomicU64,
+    counts: Mutex<RouterCounts>,
 }
 
 /// The broker's reference: weak, so that it does not keep the router alive.
@@ -124,7 +115,7 @@ impl InboxRouter {
                 work: Arc::default(),
                 progress: watch::Sender::new(0),
                 inlet,
-                counts: Counts::default(),
+                counts: Mutex::default(),
             }
         });
         Self { inner }
@@ -200,13 +191,7 @@ impl InboxRouter {
 
     /// What was dropped so far.
     pub fn counts(&self) -> RouterCounts {
-        let counts = &self.inner.counts;
-        RouterCounts {
-            bad_subjects: counts.bad_subjects.load(Ordering::Relaxed),
-            bad_payloads: counts.bad_payloads.load(Ordering::Relaxed),
-            refused: counts.refused.load(Ordering::Relaxed),
-            repeated: counts.repeated.load(Ordering::Relaxed),
-        }
+        *self.inner.counts.lock()
     }
 }
 
@@ -241,19 +226,19 @@ impl RouterState {
 
     fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
         let Some(goal) = goal_of_subject(subject) else {
-            self.counts.bad_subjects.fetch_add(1, Ordering::Relaxed);
+            self.counts.lock().bad_subjects += 1;
             tracing::debug!(subject, "dropped: the subject is no goal's inbox");
             return Err(ParcelRefused("the subject is no goal's inbox".into()));
         };
         let message = parcel.open().map_err(|bad| {
-            self.counts.bad_payloads.fetch_add(1, Ordering::Relaxed);
+            self.counts.lock().bad_payloads += 1;
             tracing::debug!(%goal, %bad, "dropped: the payload is no inbox message");
             ParcelRefused("the payload is no inbox message".into())
         })?;
         let buffer = {
             let mut table = self.table.lock();
             if id.is_some_and(|id| table.has_seen(id)) {
-                self.counts.repeated.fetch_add(1, Ordering::Relaxed);
+                self.counts.lock().repeated += 1;
                 return Ok(());
             }
             let buffer = table.buffer_for(goal, message.body.len(), &self.options);
@@ -268,7 +253,7 @@ impl RouterState {
                 Ok(())
             }
             Err(why) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                self.counts.lock().refused += 1;
                 tracing::debug!(%goal, why, "refused a peer message");
                 Err(ParcelRefused(why.into()))
             }

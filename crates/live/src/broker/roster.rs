@@ -9,22 +9,12 @@ use amb_core::{AgentName, GoalId};
 use parking_lot::RwLock;
 
 use super::LiveGoal;
+use crate::directory::Peer;
 
 /// Most sources at a time; a source is one part of a process's list of goals.
 const MAX_SOURCES: usize = 65_536;
 /// Deadline of a source that never expires; its own process withdraws it.
 const FOREVER: u64 = u64::MAX;
-
-/// An agent with at least one live goal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PresentAgent {
-    /// Its name.
-    pub agent_id: AgentName,
-    /// The description of its newest goal.
-    pub description: String,
-    /// Its live goals, oldest first where the ids are ours.
-    pub goals: Vec<GoalId>,
-}
 
 /// Live goals by agent. Each comes from a source (a part of some process's list) and is valid until the source's
 /// deadline.
@@ -108,8 +98,8 @@ impl Roster {
         runs.iter().filter(|(_, run)| run.lives(now)).map(|(goal, _)| *goal).collect()
     }
 
-    /// Returns every agent with a live goal, by name.
-    pub fn agents(&self) -> Vec<PresentAgent> {
+    /// Returns every agent with a live goal, by name, with the description of its newest goal.
+    pub fn agents(&self) -> Vec<Peer> {
         let now = self.now();
         let state = self.state.read();
         let mut agents: Vec<_> = state
@@ -118,10 +108,10 @@ impl Roster {
             .filter_map(|(name, runs)| {
                 let live: Vec<_> = runs.iter().filter(|(_, run)| run.lives(now)).collect();
                 let (_, newest) = live.last()?;
-                Some(PresentAgent {
+                Some(Peer {
                     agent_id: name.clone(),
                     description: newest.description.to_string(),
-                    goals: live.iter().map(|(goal, _)| **goal).collect(),
+                    live_goals: live.iter().map(|(goal, _)| **goal).collect(),
                 })
             })
             .collect();
