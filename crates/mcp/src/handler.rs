@@ -45,7 +45,7 @@ pub(crate) struct Handler {
     watch: LogWatch,
     /// What this client has been shown.
     own: Arc<ClientMemory>,
-    /// What all clients of the stateless protocol have been shown, together, since nothing tells them apart.
+    /// What all clients of the stateless protocol have been shown together, since they cannot be told apart.
     shared: Arc<ClientMemory>,
     subscriptions: Arc<Subscriptions>,
     channel: bool,
@@ -80,8 +80,8 @@ impl Handler {
     }
 
     /// Returns the office after finding this client's cursor; retries for this long.
-    async fn reach(&self, seen: &ClientMemory, patience: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
-        let deadline = Instant::now() + patience;
+    async fn reach(&self, seen: &ClientMemory, timeout: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
+        let deadline = Instant::now() + timeout;
         let mut backoff = tools::backoff();
         loop {
             let found = async {
@@ -180,11 +180,10 @@ impl ServerHandler for Handler {
         let seen = self.memory_for(&context);
         let wake = self.options.wake.as_ref();
         seen.activity.record_call(&context.meta, || wake?.turn_began(self.client.borrow().as_deref()));
-        let patience = tools::patience(name, request.arguments.as_ref());
         let began = Instant::now();
-        let latest = tools::latest(name, began, request.arguments.as_ref());
+        let (timeout, latest) = tools::limits(name, began, request.arguments.as_ref());
         let office = tokio::select! {
-            office = self.reach(&seen, patience) => office,
+            office = self.reach(&seen, timeout) => office,
             // An office that hangs must not delay a call beyond its own limit.
             () = tokio::time::sleep_until(latest) => Err(tools::office_timeout()),
             // The client is gone: nobody waits for an unreachable office.

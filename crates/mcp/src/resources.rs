@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::{Mailbox, OfficeError, SessionId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
 use crate::budget::{TextBudget, size};
@@ -14,6 +15,8 @@ use crate::tools;
 use crate::view::{MessageShown, RequestShown, line};
 
 pub(crate) const INBOX: &str = "mailbox://inbox";
+/// Characters that are escaped in a session's URI.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const SESSIONS: &str = "mailbox://sessions/";
 
 /// A resource of the mailbox.
@@ -27,7 +30,7 @@ pub(crate) enum Uri {
 
 impl Uri {
     pub(crate) fn session(id: &SessionId) -> String {
-        format!("{SESSIONS}{}", encode(id.as_str()))
+        format!("{SESSIONS}{}", utf8_percent_encode(id.as_str(), RESERVED))
     }
 }
 
@@ -105,32 +108,14 @@ async fn thread(office: &dyn Mailbox, id: &SessionId) -> Result<String, OfficeEr
     Ok(text)
 }
 
-/// Percent-encodes what is not allowed in a path segment.
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
+/// Decodes a percent-encoded path segment; `None` where an escape is incomplete or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            plain => plain,
-        });
+    let is_escape =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    Some(percent_decode_str(text).decode_utf8().ok()?.into_owned())
 }
 
 #[cfg(test)]

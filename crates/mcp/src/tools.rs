@@ -111,19 +111,15 @@ pub(crate) fn named(name: &str) -> Option<Tool> {
     TOOLS.iter().find(|tool| tool.name == name).cloned()
 }
 
-/// How long a call retries to reach the office.
-pub(crate) fn patience(name: &str, arguments: Option<&JsonObject>) -> Duration {
-    // Invalid arguments are reported by the call itself.
-    if name == "mailbox_wait" { wait::patience(arguments).unwrap_or_default() } else { Duration::ZERO }
-}
-
-/// The time by which a call that began at this one must return, whatever the office does.
-pub(crate) fn latest(name: &str, began: Instant, arguments: Option<&JsonObject>) -> Instant {
-    match name {
-        "mailbox_wait" => wait::latest(began, patience(name, arguments)),
+/// How long a call retries to reach the office, and the time by which it must return, whatever the office does.
+pub(crate) fn limits(name: &str, began: Instant, arguments: Option<&JsonObject>) -> (Duration, Instant) {
+    if name != "mailbox_wait" {
         // Clients abandon a call after 60 s.
-        _ => began + Duration::from_secs(55),
+        return (Duration::ZERO, began + Duration::from_secs(55));
     }
+    // Invalid arguments are reported by the call itself.
+    let timeout = wait::timeout(arguments).unwrap_or_default();
+    (timeout, wait::latest(began, timeout))
 }
 
 /// Calls a tool; `None` when there is none of that name.

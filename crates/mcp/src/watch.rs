@@ -21,7 +21,7 @@ const BACKLOG: usize = 256;
 pub(crate) struct Change {
     /// The session that changed, where it is one session.
     pub(crate) session: Option<SessionId>,
-    /// The message that came, where it is one.
+    /// The message that arrived, where it is one.
     pub(crate) mail: Option<(MessageId, AgentName)>,
     /// Who asks for a connection, where that is the change.
     pub(crate) request_from: Option<AgentName>,

@@ -288,7 +288,7 @@ async fn by_mail(
         }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
-            // An office with connections tells no more about strangers than that they are not connected.
+            // Where agents connect first, the error is the same for unknown and for unconnected agents.
             Code::NotConnected if !is_listed(call, to).await => {
                 Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail())))
             }

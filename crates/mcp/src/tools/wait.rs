@@ -41,7 +41,7 @@ struct WaitArguments {
 }
 
 /// How long a call with these arguments waits.
-pub(super) fn patience(arguments: Option<&JsonObject>) -> Result<Duration, OfficeError> {
+pub(super) fn timeout(arguments: Option<&JsonObject>) -> Result<Duration, OfficeError> {
     let WaitArguments { timeout_seconds } = parse(arguments.cloned())?;
     let seconds = timeout_seconds.unwrap_or(DEFAULT_SECONDS);
     if seconds > MAX_SECONDS {
@@ -108,13 +108,13 @@ impl WaitEvent {
 
 /// When a call that arrived at this time must return, whatever the office does: a read that runs at the end of the wait
 /// gets [`READ_GRACE`], and a call that does not wait gets [`MIN_TIME`].
-pub(super) fn latest(began: Instant, patience: Duration) -> Instant {
-    began + (patience + READ_GRACE).max(MIN_TIME)
+pub(super) fn latest(began: Instant, timeout: Duration) -> Instant {
+    began + (timeout + READ_GRACE).max(MIN_TIME)
 }
 
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
-    let patience = patience(arguments.as_ref())?;
-    let (deadline, latest) = (call.began + patience, latest(call.began, patience));
+    let timeout = timeout(arguments.as_ref())?;
+    let (deadline, latest) = (call.began + timeout, latest(call.began, timeout));
     let waiting = call.seen.begin_wait();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
@@ -152,7 +152,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         if !nothing || !silent || left.is_zero() || call.cancelled.is_cancelled() || call.closing.is_cancelled() {
             break;
         }
-        // Any change is only a hint; the next read tells what happened.
+        // A change is only a hint to read again.
         let happened = tokio::select! {
             page = timeout_at(latest, call.office.events(call.seen.cursor(), left)) => match page {
                 Ok(Ok(page)) if page.events.is_empty() && Instant::now() >= deadline => break,
