@@ -63,7 +63,7 @@ pub async fn leave_out_held(office: &dyn Mailbox, waiting: &mut Vec<WaitingMessa
     Ok(())
 }
 
-/// Tells the senders that a ring was made for their messages. An error is only logged: the messages wait all the same,
+/// Tells the senders that a ring was made for their messages. An error is only logged: the messages are unaffected,
 /// and the next ring reports again.
 pub async fn report_rung(office: &dyn Mailbox, waiting: &[WaitingMessage]) {
     let ids: Vec<MessageId> = waiting.iter().map(|mail| mail.id.clone()).collect();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::local_office::Home;
 use crate::mcp_client::Model;
 use crate::server_office::soon;
-use crate::wake_world::Inbox;
+use crate::wake_world::{Inbox, call_in_thread};
 
 #[tokio::test]
 async fn several_agents_are_registered_at_once_and_printed_as_a_list() {
@@ -229,4 +229,32 @@ async fn the_doctor_checks_the_door_of_a_running_client() {
     fs_err::remove_file(&inbox.path).unwrap();
     let gone = soon(doctor()).await;
     assert!(gone["state"] == "problem" && gone["remedy"].is_string(), "{gone}");
+}
+
+#[tokio::test]
+async fn the_doctor_gives_codex_no_token_of_another_client() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann", "ben"]).await;
+    let (bin, log) = (home.root.path().join("bin"), home.root.path().join("codex.log"));
+    fs_err::create_dir_all(&bin).unwrap();
+    let script = format!("#!/bin/sh\n{{ echo \"$@\"; env | grep MESSAGING; }} >> {}\nexit 0\n", log.display());
+    fs_err::write(bin.join("codex"), script).unwrap();
+    fs_err::set_permissions(bin.join("codex"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let with_codex = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        command.env("PATH", path).env("CLAUDE_CODE_MESSAGING_TOKEN", "a secret");
+        command
+    };
+    let mut model = Model::start(with_codex(&["--as", "ben", "mcp"]).stderr(Stdio::null())).await;
+    call_in_thread(&mut model, "mailbox_check", "019a2b3c-4d5e-7f60-8123-456789abcdef").await;
+    soon(async {
+        // The session is recorded a moment after the call.
+        while !log.exists() {
+            with_codex(&["--as", "ben", "doctor"]).output().await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(fs_err::read_to_string(&log).unwrap(), "--version\n");
 }

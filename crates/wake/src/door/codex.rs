@@ -56,8 +56,8 @@ impl CodexQueue {
     /// Checks that the command that queues a message can be run.
     pub(super) async fn reach(&self) -> Result<(), RingError> {
         let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
-        let mut command = Command::new(&self.program);
-        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut command = self.command();
+        command.arg("--version").stderr(Stdio::null()).kill_on_drop(true);
         match timeout(TIMEOUT, command.status()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(failed(format!("codex --version ended with {status}"))),
@@ -66,14 +66,21 @@ impl CodexQueue {
         }
     }
 
-    async fn queue(&self, line: &str) -> Result<Rung, RingError> {
-        let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
+    /// The command without its arguments. It does not inherit the secrets of other clients.
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["queue", "--resume", "--thread", &self.thread, "--message", line]);
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
             command.env_remove(name);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    async fn queue(&self, line: &str) -> Result<Rung, RingError> {
+        let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
+        let mut command = self.command();
+        command.args(["queue", "--resume", "--thread", &self.thread, "--message", line]);
+        command.stderr(Stdio::piped()).process_group(0);
         let child = command.spawn().map_err(|error| {
             failed(format!("cannot run codex: {error}; put it into the PATH that Codex gives its MCP servers"))
         })?;
