@@ -146,7 +146,8 @@ impl<K: LimitKey> Limit<K> {
         let threshold = earned / 10 / (u128::from(others) + 1);
         let spent = self.take_spent(u32::try_from(threshold).unwrap_or(u32::MAX));
         for some in spent.chunks(CHARGES_AT_ONCE) {
-            let charges: Vec<_> = some.iter().map(|(key, count)| self.charge(key, *count, ChargeMode::Always)).collect();
+            let charges: Vec<_> =
+                some.iter().map(|(key, count)| self.charge(key, *count, ChargeMode::Always)).collect();
             for ((key, _), charged) in some.iter().zip(store.charge(&charges).await?) {
                 self.raise_debt(key, charged.owed);
             }

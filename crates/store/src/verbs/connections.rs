@@ -17,8 +17,8 @@ use super::once::once;
 use super::{tasks, transcripts};
 use crate::engine::{Cached, Changes, Db, Engine, Failed, Query, ReadLength, Tried, Tx, from_row, read, values, write};
 use crate::error::{Result, conflict};
-use crate::refusals;
 use crate::types::{Agent, Ask, Written, to_micros};
+use crate::{StoreError, refusals};
 
 /// Most requests that expire in one transaction.
 const BATCH: i64 = 200;

@@ -187,8 +187,8 @@ async fn set_state(
     };
     let (state, reason) = decide_move(task.state, next, acceptance).map_err(crate::StoreError::from)?;
     let note = reason.map(|reason| reason.to_string()).or(note);
-    if state == at {
-        // News of a task's progress counts like a message; only a move is never refused for want of room.
+    if state == task.state {
+        // A progress report counts like a message; only a change of state is never refused for the quota.
         tx.check_quota(me, Stored::message(1, note.as_ref().map_or(0, String::len))).await?;
     }
     let from_person = consent.marks_person(caller.person);
