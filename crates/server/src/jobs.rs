@@ -1,11 +1,12 @@
 //! Background jobs: heartbeats, deliveries, deadlines, expiry, indexing, pruning, mounts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{Backoff, Code, OfficeError, Timestamp};
 use amb_mount::Terms;
-use amb_store::{LogEntry, Written};
+use amb_store::{AgentKey, LogEntry, Written};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
@@ -16,6 +17,8 @@ use crate::replicas;
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often heartbeats are written; well within the time after which an agent is offline.
 const HEARTBEATS: Duration = Duration::from_secs(5);
+/// How long the heartbeats of agents that come back are collected before they are written out of turn.
+const HEARTBEAT_DELAY: Duration = Duration::from_millis(100);
 /// How often the usage of all agents is counted. Until then, replicas check the office's quota without each other's
 /// sends.
 const USAGE: Duration = Duration::from_secs(5);
@@ -97,7 +100,15 @@ async fn regular(app: App) {
                     failed("deletion of expired rate limit charges", &error);
                 }
             }
-            _ = heartbeats.tick() => write_heartbeats(&app).await,
+            _ = heartbeats.tick() => {
+                let mut agents = app.heartbeats.take();
+                app.hub.add_agents(&mut agents);
+                write_heartbeats(&app, agents).await;
+            }
+            () = app.heartbeats.returned() => {
+                sleep(HEARTBEAT_DELAY).await;
+                write_heartbeats(&app, app.heartbeats.take_early()).await;
+            }
             _ = sweep.tick() => sweep_due(&app).await,
             _ = usage.tick() => match app.store.office_usage().await {
                 Ok(usage) => app.metrics.stored(usage),
@@ -108,9 +119,7 @@ async fn regular(app: App) {
     }
 }
 
-async fn write_heartbeats(app: &App) {
-    let mut agents = app.heartbeats.take();
-    app.hub.add_agents(&mut agents);
+async fn write_heartbeats(app: &App, agents: HashSet<AgentKey>) {
     if agents.is_empty() {
         return;
     }
