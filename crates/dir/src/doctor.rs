@@ -49,6 +49,8 @@ pub enum FindingKind {
     RefusedAside,
     /// Files of nanobot's other format, which this office does not read.
     OtherFormat,
+    /// Mail of the layout that the directory does not have, which is not read.
+    OtherLayout,
     /// A lease that has expired.
     StaleLease,
     /// `_registry.json` is missing, does not parse, or does not list all agents.
@@ -169,6 +171,7 @@ impl AgentDir {
         self.examine_state(examination)?;
         self.examine_leases(examination)?;
         self.examine_mail(examination)?;
+        self.examine_other_layout(examination)?;
         self.examine_tasks(examination)?;
         self.examine_index(examination)?;
         self.examine_receipts(examination)

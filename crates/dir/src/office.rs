@@ -37,7 +37,8 @@ const REFUSED_LINK: &str = "the directory is not used";
 /// Options of an office in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirOptions {
-    /// The layout; `None` means detected, or nanobot in an empty directory.
+    /// The layout; `None` means detected, or nanobot in an empty directory. One that an existing directory does not have is an
+    /// error.
     pub layout: Option<Layout>,
     /// Sending to an agent that never registered creates its mailbox (nanobot; the chipset always does).
     pub create_recipients: bool,
@@ -102,6 +103,8 @@ pub(crate) struct OfficeState {
     last_stamp: AtomicI64,
     /// Whether `last_stamp` is not on disk yet, since the office has no directory.
     stamp_unrecorded: AtomicBool,
+    /// Whether the directory has recorded this layout, as far as was checked.
+    layout_recorded: AtomicBool,
     /// Called when the office's own directory has been created.
     when_made: OnceLock<fn(&Path)>,
 }
@@ -122,11 +125,7 @@ impl DirOffice {
             let detail = format!("{} is not a directory; name one that is, or that is not there yet", root.display());
             return Err(OfficeError::unavailable(detail));
         }
-        let layout = match options.layout {
-            Some(layout) => layout,
-            None => Layout::detect(root).context("could not look at the directory")?.unwrap_or(Layout::Nanobot),
-        };
-        let paths = Paths { root: root.to_owned(), layout };
+        let paths = Paths { root: root.to_owned(), layout: Layout::choose(root, options.layout)? };
         // The root itself may be a link: the user has named it.
         [paths.own_dir(), paths.agents()].iter().try_for_each(|path| open::refuse_link(path)).context(REFUSED_LINK)?;
         let shared = OfficeState {
@@ -139,6 +138,7 @@ impl DirOffice {
             clock: AtomicI64::new(0),
             last_stamp: AtomicI64::new(0),
             stamp_unrecorded: AtomicBool::new(false),
+            layout_recorded: AtomicBool::new(false),
             when_made: OnceLock::new(),
         };
         shared.ignore_in_git();
@@ -260,10 +260,18 @@ impl OfficeState {
         appended.map(drop).context("could not add to the log")
     }
 
+    /// Whether the directory has recorded this layout; an error if it has recorded the other. Reads the record once.
+    fn is_layout_recorded(&self) -> Result<bool, OfficeError> {
+        if !self.layout_recorded.load(Ordering::Relaxed) && self.paths.layout.check_recorded(&self.paths.root)? {
+            self.layout_recorded.store(true, Ordering::Relaxed);
+        }
+        Ok(self.layout_recorded.load(Ordering::Relaxed))
+    }
+
     /// Records the layout, so that an empty directory is not taken for the other one.
     pub(crate) fn record_layout(&self) -> Result<(), OfficeError> {
         let file = paths::layout_file(&self.paths.root);
-        if file.exists() {
+        if self.is_layout_recorded()? || file.exists() {
             return Ok(());
         }
         let context = "could not make the office's own directory";
@@ -311,6 +319,8 @@ impl OfficeState {
         if !inbox.is_dir() {
             self.record_layout()?;
             durable::make_dir(&inbox, &self.syncer).context("could not make the mailbox")?;
+        } else {
+            self.is_layout_recorded()?;
         }
         Ok(inbox)
     }

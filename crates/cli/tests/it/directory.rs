@@ -225,6 +225,17 @@ async fn an_unknown_mailbox_is_an_error_that_suggests_the_nearest_name() {
 }
 
 #[tokio::test]
+async fn a_layout_that_the_directory_does_not_have_is_bad_usage() {
+    for (layout, other) in [("nanobot", "chipset"), ("chipset", "nanobot")] {
+        let world = World::new(layout);
+        world.amb("ben", &["register"]).await;
+        let (code, said) = World { layout: other, ..world }.refused("ann", &["send", "ben", "hi"], b"").await;
+        assert_eq!(code, 2, "{layout}: {said}");
+        assert!(said.contains(&format!("has the layout {layout}")) && said.contains("leave the layout out"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_mailbox_that_came_with_a_directory_is_not_used_unasked() {
     let world = World::new("chipset");
     let project = world.root.path().join("cloned");

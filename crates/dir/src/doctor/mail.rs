@@ -11,6 +11,7 @@ use crate::files::durable::Wait;
 use crate::files::layout::Layout;
 use crate::files::message_file::{self, Unreadable};
 use crate::files::open;
+use crate::files::paths::Paths;
 use crate::office::AgentDir;
 use crate::registry::MAX_BYTES;
 
@@ -41,8 +42,8 @@ impl AgentDir {
         }
         let other: Vec<_> = listed(&inbox)?.into_iter().filter(|(name, _)| is_other_format(name)).collect();
         if paths.layout == Layout::Nanobot && !other.is_empty() {
-            let counted = if other.len() == 1 { "1 file".into() } else { format!("{} files", other.len()) };
-            let detail = format!("{counted} of nanobot's p2p/v1 format, which is not read here: {}", names(&other));
+            let detail =
+                format!("{} of nanobot's p2p/v1 format, which is not read here: {}", counted(&other), names(&other));
             examination.report(FindingKind::OtherFormat, &inbox, detail, OTHER_FORMAT);
         }
         for (name, path) in aside.clone() {
@@ -87,6 +88,30 @@ impl AgentDir {
                 examination.report(FindingKind::OtherFormat, &path, detail, OTHER_FORMAT);
             }
         }
+    }
+
+    /// Mail that was written under the other layout.
+    pub(super) fn examine_other_layout(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let paths = &self.shared.paths;
+        let other = match paths.layout {
+            Layout::Nanobot => Layout::Chipset,
+            Layout::Chipset => Layout::Nanobot,
+        };
+        let directory = Paths { layout: other, ..paths.clone() }.inbox(&self.me);
+        let mut found = listed(&directory)?;
+        found.retain(|(name, _)| message_file::time_in_name(other, name).is_some());
+        if !found.is_empty() {
+            let detail =
+                format!("{} of the layout {other}, which is not read here: {}", counted(&found), names(&found));
+            let remedy = format!(
+                "move the directory's files to THERE/{} of a new directory, where `amb --dir THERE --layout {other} --as {} \
+                 inbox` reads them; or remove them",
+                directory.strip_prefix(&paths.root).unwrap_or(&directory).display(),
+                self.me
+            );
+            examination.report(FindingKind::OtherLayout, &directory, detail, remedy);
+        }
+        Ok(())
     }
 
     pub(super) fn examine_registry(&self, examination: &mut Examination) -> Result<(), OfficeError> {
@@ -137,6 +162,10 @@ fn is_other_format(name: &str) -> bool {
     let kind = ["task_", "result_", "bid_"].iter().any(|kind| stem.starts_with(kind));
     let number = stem.rsplit('_').next().unwrap_or_default();
     kind && stem.contains("_from_") && number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn counted(files: &[(String, PathBuf)]) -> String {
+    if files.len() == 1 { "1 file".into() } else { format!("{} files", files.len()) }
 }
 
 fn files(count: usize) -> String {

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use amb_core::OfficeError;
 use amb_core::wire::filename;
 
+use crate::files::failure::IoContext;
 use crate::files::open;
 use crate::files::paths;
 
@@ -40,15 +41,20 @@ impl Layout {
         }
     }
 
-    /// Detects the layout of a directory; `None` if it does not exist or is undecided.
+    /// Detects the layout of a directory from what is in it or from its path; `None` if neither decides.
     pub fn detect(root: &Path) -> io::Result<Option<Layout>> {
+        Ok(Self::detect_content(root)?.or_else(|| by_path(root)))
+    }
+
+    /// Detects the layout of a directory from what is in it; `None` if it does not exist or is undecided.
+    fn detect_content(root: &Path) -> io::Result<Option<Layout>> {
         if let Some(recorded) = recorded(root) {
             return Ok(Some(recorded));
         }
         if root.join("_registry.json").exists() {
             return Ok(Some(Layout::Nanobot));
         }
-        let Some(entries) = open::if_exists(fs_err::read_dir(root))? else { return Ok(by_path(root)) };
+        let Some(entries) = open::if_exists(fs_err::read_dir(root))? else { return Ok(None) };
         for entry in entries.take(MAX_DIRECTORIES) {
             let mailbox = entry?.path();
             if mailbox.join("inbox").is_dir() {
@@ -58,8 +64,37 @@ impl Layout {
                 return Ok(Some(Layout::Chipset));
             }
         }
-        Ok(by_path(root))
+        Ok(None)
     }
+
+    /// The layout to open a directory with: the one that it has, else the one that was named, else nanobot.
+    ///
+    /// A named layout that the directory does not have is refused: the agents there would not see the mail.
+    pub(crate) fn choose(root: &Path, named: Option<Layout>) -> Result<Layout, OfficeError> {
+        let context = "could not look at the directory";
+        let Some(named) = named else { return Ok(Self::detect(root).context(context)?.unwrap_or(Layout::Nanobot)) };
+        match Self::detect_content(root).context(context)? {
+            Some(found) if found != named => Err(contradiction(root, found, named)),
+            _ => Ok(named),
+        }
+    }
+
+    /// Refuses to write into a directory that another process has made an office of the other layout meanwhile. Returns
+    /// whether the layout is recorded there.
+    pub(crate) fn check_recorded(self, root: &Path) -> Result<bool, OfficeError> {
+        match recorded(root) {
+            Some(found) if found != self => Err(contradiction(root, found, self)),
+            recorded => Ok(recorded.is_some()),
+        }
+    }
+}
+
+fn contradiction(root: &Path, found: Layout, named: Layout) -> OfficeError {
+    OfficeError::invalid(format!(
+        "{} has the layout {found}, and {named} was asked for: leave the layout out (--layout, AMB_LAYOUT; in Python \
+         layout=None), or name another directory",
+        root.display()
+    ))
 }
 
 /// The layout that an office recorded here before.

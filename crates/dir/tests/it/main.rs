@@ -13,6 +13,7 @@ mod histories;
 mod kills;
 mod kills_more;
 mod kills_moving;
+mod layouts;
 mod life;
 mod links;
 mod nanobot_defects;
