@@ -288,6 +288,9 @@ impl OfficeState {
     ) -> Result<(), OfficeError> {
         let mut by_sender: BTreeMap<&AgentName, Vec<LogLine>> = BTreeMap::new();
         for (brief, at) in read {
+            if self.is_hidden_update(&brief.peer, brief).unwrap_or(false) {
+                continue;
+            }
             let receipt = Receipt::of(reader.clone(), brief.at, Some(at), Some(at));
             by_sender.entry(&brief.peer).or_default().push(LogLine::Receipt { id: brief.id.clone(), receipt });
         }

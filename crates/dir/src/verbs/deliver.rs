@@ -24,11 +24,14 @@ pub(crate) enum Naming {
     /// An exact name, of a message that another office accepted. It is logged for its sender after the delivery, not
     /// before: there the line shows that it was delivered, even if its recipient has deleted it since.
     Carried(u32),
+    /// An exact name, of an update that the office sends in the name of an agent that must not see it: not logged for that
+    /// agent.
+    Unlogged(u32),
 }
 
 impl Naming {
     pub(crate) fn nonce(self) -> u32 {
-        let (Naming::Free(nonce) | Naming::Exact(nonce) | Naming::Carried(nonce)) = self;
+        let (Naming::Free(nonce) | Naming::Exact(nonce) | Naming::Carried(nonce) | Naming::Unlogged(nonce)) = self;
         nonce
     }
 }
@@ -99,7 +102,7 @@ impl OfficeState {
             {
                 message.id = id;
             }
-            if !matches!(naming, Naming::Carried(_)) {
+            if matches!(naming, Naming::Free(_) | Naming::Exact(_)) {
                 self.log_sent(message, name);
             }
             before(message, name);
@@ -111,7 +114,7 @@ impl OfficeState {
                 name
             })
             .context(context)?,
-            Naming::Exact(nonce) | Naming::Carried(nonce) => {
+            Naming::Exact(nonce) | Naming::Carried(nonce) | Naming::Unlogged(nonce) => {
                 let name = message_file::exact_name(layout, &message.id, at, &from, nonce);
                 durable::create_exact(directory, &bytes, &self.syncer, &name, || announce(message, &name))
                     .context(context)?;

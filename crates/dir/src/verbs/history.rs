@@ -91,6 +91,7 @@ impl AgentDir {
                 if let LogLine::In { f, brief, withheld: None, .. } = line
                     && brief.peer == self.me
                     && brief.session == *session
+                    && !self.shared.is_hidden_update(&self.me, &brief)?
                     && seen.insert((peer.clone(), brief.id.clone()))
                 {
                     entries.push((brief, peer.clone(), f));

@@ -131,12 +131,20 @@ pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str
         let heard =
             count(&events[&mail.to], |event| matches!(event, Event::NewMessage(new) if new.message_id == mail.id));
         assert_eq!(heard, usize::from(!mail.is_rejected()), "{about}: its recipient is told of it once");
-        mailboxes[&mail.from].message(&mail.id).await.unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
+        // An update about a task that its assignee was not shown, sent by the office in the assignee's name.
+        let hidden = mail.kind == "task_update"
+            && mail_files.iter().any(|other| {
+                other.is_rejected()
+                    && other.from != other.to
+                    && other.task.as_ref().zip(mail.task.as_ref()).is_some_and(|(a, b)| a.0 == b.0)
+            });
+        let known = mailboxes[&mail.from].message(&mail.id).await;
+        assert_eq!(known.is_ok(), !hidden, "{about}: its sender: {known:?}");
         let receipts = count(
             &events[&mail.from],
             |event| matches!(event, Event::Receipt { message_id, receipt } if *message_id == mail.id && receipt.recipient == mail.to),
         );
-        let read = mail.read && !mail.is_rejected() && mail.from != mail.to;
+        let read = mail.read && !mail.is_rejected() && mail.from != mail.to && !hidden;
         assert_eq!(receipts, usize::from(read), "{about}: one receipt once it is read");
     }
     for mail in mail_files.iter().filter(|mail| mail.kind == "task") {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use amb_core::event::{Cursor, Event};
 use amb_core::mailbox::{ClaimRequest, HistoryPage};
-use amb_core::{Card, Draft, Mailbox, SessionId, Timestamp};
+use amb_core::{AllowFrom, Card, Draft, Mailbox, SessionId, TaskState, Timestamp};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::doctor::{self, FindingKind};
 use amb_dir::{DirMailbox, Layout};
@@ -272,4 +272,25 @@ async fn registering_again_keeps_mail_that_the_old_card_admitted() {
     assert!(ann.send(text("bob", "too late")).await.is_err());
     let now = bob.agents().await.unwrap().into_iter().find(|agent| agent.name == name("bob")).unwrap();
     assert_eq!(now.registered_at, first.registered_at);
+}
+
+#[tokio::test]
+async fn an_agent_sees_nothing_of_tasks_that_were_rejected_in_its_name() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let ben = world.agent("ben").await;
+        let only_ann = Card { allow_from: AllowFrom(vec!["ann".into()]), ..Card::default() };
+        let quz = world.agent_with("quz", only_ann).await;
+        let sent = ben.send(Draft::task(name("quz"), "Buy now", "cheap")).await.unwrap();
+        assert_eq!(sent.task.unwrap().state, TaskState::Rejected);
+        assert_eq!(quz.inbox(false).await.unwrap().sessions, [], "{layout}");
+        let history = ben.read(&sent.session_id, HistoryPage::newest(9).unwrap()).await.unwrap();
+        assert_eq!(history.messages.len(), 2, "{layout}: the sender has the task and why it was rejected");
+        assert_eq!(quz.events(Some(0.into()), Duration::ZERO).await.unwrap().events, [], "{layout}: no receipt");
+        // Their thread, once it is the agent's own.
+        quz.send(Draft::text(name("ben"), "Buy now", "no, thanks")).await.unwrap();
+        let history = quz.read(&sent.session_id, HistoryPage::newest(9).unwrap()).await.unwrap();
+        assert_eq!(history.messages.len(), 1, "{layout}");
+        assert_eq!(doctor::examine(&world.office(), false).await.unwrap(), [], "{layout}");
+    }
 }

@@ -171,7 +171,11 @@ impl OfficeState {
     pub(super) fn deliver_update(&self, record: &mut TaskRecord) -> Result<(), OfficeError> {
         let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
         let PendingUpdate { mut message, nonce } = outgoing.clone();
-        if let Err(error) = self.deliver(&mut message, Naming::Exact(nonce)) {
+        let naming = match record.is_visible_to(&message.from) {
+            true => Naming::Exact(nonce),
+            false => Naming::Unlogged(nonce),
+        };
+        if let Err(error) = self.deliver(&mut message, naming) {
             record.outgoing = Some(outgoing);
             return Err(error);
         }

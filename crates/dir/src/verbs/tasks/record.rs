@@ -13,6 +13,7 @@ use crate::files::durable::{self, Wait};
 use crate::files::failure::IoContext;
 use crate::files::message_file;
 use crate::files::open;
+use crate::log::Brief;
 use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
 
@@ -153,6 +154,13 @@ impl OfficeState {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a message that came from this agent is an update that the office sent in its name, about a task that the agent is
+    /// not shown.
+    pub(crate) fn is_hidden_update(&self, from: &AgentName, brief: &Brief) -> Result<bool, OfficeError> {
+        let Some(id) = brief.task.as_ref().filter(|_| brief.kind == Kind::TaskUpdate) else { return Ok(false) };
+        Ok(self.record(from, id)?.is_some_and(|record| !record.is_visible_to(from)))
     }
 
     /// Sets the task id in a message to the one under which the office knows the task.
