@@ -229,18 +229,22 @@ impl OfficeState {
         {
             return Ok(RecipientCard { card: entry.card, foreign_tasks: entry.current_tasks.len() });
         }
-        let unregistered = RecipientCard { card: Card::default(), foreign_tasks: 0 };
         if self.paths.inbox(name).is_dir() {
-            return Ok(unregistered);
+            return Ok(RecipientCard { card: Card::default(), foreign_tasks: 0 });
         }
         let is_created = self.paths.layout == Layout::Chipset && !self.options.strict_recipients;
         if is_created || self.options.create_recipients {
-            self.check_look_alike(name)?;
-            return Ok(unregistered);
+            return self.new_recipient(name);
         }
         let all_agents = self.all_agents(self.now())?;
         let known = all_agents.iter().map(|agent| agent.name.as_str());
         Err(OfficeError::not_found(unknown_agent(name.as_str(), known)))
+    }
+
+    /// An agent that has no card and no mailbox yet: its mailbox is made for what is sent to it.
+    pub(crate) fn new_recipient(&self, name: &AgentName) -> Result<RecipientCard, OfficeError> {
+        self.check_look_alike(name)?;
+        Ok(RecipientCard { card: Card::default(), foreign_tasks: 0 })
     }
 
     /// Refuses a new name that a person cannot tell from another agent's. Free for plain ASCII names.

@@ -6,7 +6,7 @@ use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
 use amb_core::send::{self, Accepted, Facts, Named, SessionChoice, decide};
-use amb_core::{AgentName, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
+use amb_core::{AgentName, Code, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
 use crate::files::layout::Layout;
@@ -74,7 +74,12 @@ impl AgentDir {
 
     /// Turns a draft into a message, if it may be sent.
     pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
-        let recipient = self.shared.recipient(&draft.to)?;
+        let recipient = match self.shared.recipient(&draft.to) {
+            Err(error) if error.code() == Code::NotFound && self.answers_its_sender(&draft) => {
+                self.shared.new_recipient(&draft.to)?
+            }
+            known => known?,
+        };
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
         let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
         let passed_on = named.as_ref().filter(|_| draft.reply_to.is_none());
@@ -120,6 +125,13 @@ impl AgentDir {
         let mut message = draft.into_message(draft::Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.kind_in_layout(message.kind);
         Ok(Composed { message, recipient, deadline, parent })
+    }
+
+    /// Whether a draft answers a message that its recipient sent to this agent. Such a recipient need not have registered:
+    /// programs that write files have no card.
+    fn answers_its_sender(&self, draft: &Draft) -> bool {
+        let answered = draft.reply_to.as_ref().and_then(|id| self.find(id).ok());
+        answered.is_some_and(|found| found.message.from == draft.to && found.message.to == self.me)
     }
 
     /// Returns the session of a subject with another agent.

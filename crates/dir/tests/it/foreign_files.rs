@@ -3,10 +3,10 @@
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
 use amb_core::{Callback, Code, Draft, Kind, Mailbox, Message, TaskState};
 use amb_dir::doctor::{self, examine};
-use amb_dir::{DirMailbox, Layout};
+use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
 use serde_json::{Value, json};
 
-use crate::world::{World, name, nanobot_file, text};
+use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text};
 
 async fn taken(mailbox: &DirMailbox) -> Vec<Message> {
     mailbox.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap()
@@ -159,4 +159,34 @@ async fn the_doctor_names_files_of_the_other_format() {
     assert!(named.iter().any(|finding| finding.path == inbox && finding.detail.contains("3 files")));
     assert!(named.iter().all(|finding| finding.detail.contains("p2p/v1")));
     assert_eq!(world.files("coder/inbox").len(), 3, "nothing was moved");
+}
+
+#[tokio::test]
+async fn a_sender_without_a_card_can_be_answered() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let ben = world.agent("ben").await;
+        match layout {
+            Layout::Nanobot => world.drop_file("ben", "1745659200_x.msg.json", nanobot_file("x", "ben", json!({}))),
+            Layout::Chipset => {
+                world.drop_file("ben", "2026-03-05T10-30-00Z-x.json", chipset_file("x", "ben", json!({})))
+            }
+        }
+        world.office().mailbox(name("y")).send(text("ben", "and I?")).await.unwrap();
+        let strict = DirOptions { strict_recipients: true, ..DirOptions::default() };
+        let ben_strict = DirOffice::open(world.path(), strict).unwrap().mailbox(name("ben"));
+        for message in ben.claim(ClaimRequest { limit: 9, ..ClaimRequest::default() }).await.unwrap() {
+            let from = message.from.clone();
+            let to_another = Draft { reply_to: Some(message.id.clone()), ..text("nobody", "hi") };
+            assert_eq!(ben_strict.send(to_another).await.unwrap_err().code(), Code::NotFound, "{layout}");
+            assert_eq!(
+                ben_strict.send(text(from.as_str(), "hi")).await.unwrap_err().code(),
+                Code::NotFound,
+                "{layout}"
+            );
+            ben_strict.send(Draft { reply_to: Some(message.id), ..text(from.as_str(), "yes") }).await.unwrap();
+            let came = world.office().mailbox(from).inbox(true).await.unwrap();
+            assert_eq!(came.unread(), 1, "{layout}");
+        }
+    }
 }
