@@ -59,8 +59,10 @@ impl AgentDir {
             let processed = self.shared.paths.processed(&self.me);
             durable::make_dir(&processed, &self.shared.syncer).context("could not make the mailbox")?;
         }
-        // Mail that has arrived was accepted under the old card, and stays accepted.
-        drop(self.ingest()?);
+        // Mail that has arrived was accepted under the old card, and stays accepted. Under a corrupt one nothing is accepted.
+        if !self.shared.is_card_corrupt(&self.me)? {
+            drop(self.ingest()?);
+        }
         {
             let _locked = self.shared.lock_agent(&self.me)?;
             let before = self.shared.registered(&self.me)?;

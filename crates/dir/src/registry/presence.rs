@@ -96,9 +96,35 @@ impl OfficeState {
         durable::make_dir(&state, &self.syncer).context(context)
     }
 
-    /// Returns the card of an agent that registered here.
+    /// Returns the card of an agent that registered here, if it can be read.
     pub(crate) fn registered(&self, agent: &AgentName) -> Result<Option<RegisteredCard>, OfficeError> {
         read_json(&self.card_file(agent))
+    }
+
+    /// Whether the agent's card is there and cannot be read.
+    pub(crate) fn is_card_corrupt(&self, agent: &AgentName) -> Result<bool, OfficeError> {
+        // Looked at before it is read: one that is written meanwhile is whole.
+        let is_there = fs_err::symlink_metadata(self.card_file(agent)).is_ok();
+        Ok(is_there && self.registered(agent)?.is_none())
+    }
+
+    /// The card by which it is judged who may write to the agent; none if it never registered. One that cannot be read is an
+    /// error, so that a broken `allow_from` is not read as "everybody".
+    pub(crate) fn recipient_card(&self, agent: &AgentName) -> Result<Option<RecipientCard>, OfficeError> {
+        if let Some(registered) = self.registered(agent)? {
+            return Ok(Some(RecipientCard { card: registered.card, foreign_tasks: 0 }));
+        }
+        if self.paths.layout == Layout::Nanobot
+            && let Some(entry) = self.registry_entry(agent)?
+        {
+            return Ok(Some(RecipientCard { card: entry.card, foreign_tasks: entry.current_tasks.len() }));
+        }
+        match self.is_card_corrupt(agent)? {
+            true => Err(OfficeError::unavailable(format!(
+                "the card of {agent} is corrupt, so nobody can write to it; `amb register {agent} --allow-from NAME` sets it anew"
+            ))),
+            false => Ok(None),
+        }
     }
 
     pub(crate) fn write_card(&self, agent: &AgentName, card: &RegisteredCard) -> Result<(), OfficeError> {
@@ -221,13 +247,8 @@ impl OfficeState {
     /// Returns the recipient's card, or an error that suggests the nearest name. The cost does not grow with the number
     /// of agents, unless the agent belongs to another program and the registry has changed.
     pub(crate) fn recipient(&self, name: &AgentName) -> Result<RecipientCard, OfficeError> {
-        if let Some(registered) = self.registered(name)? {
-            return Ok(RecipientCard { card: registered.card, foreign_tasks: 0 });
-        }
-        if self.paths.layout == Layout::Nanobot
-            && let Some(entry) = self.registry_entry(name)?
-        {
-            return Ok(RecipientCard { card: entry.card, foreign_tasks: entry.current_tasks.len() });
+        if let Some(known) = self.recipient_card(name)? {
+            return Ok(known);
         }
         if self.paths.inbox(name).is_dir() {
             return Ok(RecipientCard { card: Card::default(), foreign_tasks: 0 });

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use amb_core::wire::registry::Registry;
-use amb_core::{Card, Code, Draft, Mailbox, Timestamp};
+use amb_core::{AllowFrom, Card, Code, Draft, Mailbox, Timestamp};
 use amb_dir::Layout;
+use amb_dir::doctor;
 use serde_json::{Value, json};
 
 use crate::child::{Process, Role};
-use crate::world::{LAYOUTS, World, name, until};
+use crate::world::{LAYOUTS, World, name, text, until};
 
 /// nanobot's registry as described: no lock, whole file, rename. `beat` changes only an existing entry.
 const NANOBOT: &str = r#"
@@ -263,5 +264,40 @@ async fn a_name_in_other_characters_that_look_the_same_is_nobody_else() {
         ann.send(Draft::text(name(composed), "hello", "hello")).await.unwrap();
         assert_eq!(zoe.inbox(true).await.unwrap().unread(), 1);
         zoe.register(Card::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_corrupt_card_admits_nobody_until_it_is_set_anew() {
+    for (layout, corrupt) in LAYOUTS.into_iter().flat_map(|layout| [(layout, "x"), (layout, "{}"), (layout, "")]) {
+        let world = World::new(layout);
+        let (ann, ben) = (world.agent("ann").await, world.agent("ben").await);
+        let card = Card { allow_from: AllowFrom(vec!["ann".into()]), ..Card::default() };
+        let quz = world.agent_with("quz", card.clone()).await;
+        ann.send(text("quz", "before")).await.unwrap();
+        let path = world.path().join(".amb/agents/quz/card.json");
+        fs_err::write(&path, corrupt).unwrap();
+        if layout == Layout::Nanobot {
+            assert_eq!(ben.send(text("quz", "hi")).await.unwrap_err().code(), Code::NotAllowed, "the registry has it");
+            let findings = doctor::examine(&world.office(), true).await.unwrap();
+            assert!(findings.iter().any(|found| found.path == path && found.mended), "{findings:?}");
+            let mended: serde_json::Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+            assert_eq!(mended["allow_from"], json!(["ann"]));
+            fs_err::write(&path, corrupt).unwrap();
+            fs_err::write(world.path().join("_registry.json"), "{}").unwrap();
+        }
+        for sender in [&ann, &ben] {
+            let error = sender.send(text("quz", "hi")).await.unwrap_err();
+            assert_eq!(error.code(), Code::Unavailable, "{layout}: {error}");
+            assert!(error.detail().contains("amb register quz --allow-from"), "{layout}: {error}");
+        }
+        let findings = doctor::examine(&world.office(), true).await.unwrap();
+        let found = findings.iter().find(|found| found.path == path).unwrap();
+        assert!(!found.mended && found.remedy.contains("amb register quz --allow-from"), "{layout}: {found:?}");
+        assert!(path.exists(), "{layout}: mending does not admit everybody");
+        quz.register(card).await.unwrap();
+        assert_eq!(ben.send(text("quz", "hi")).await.unwrap_err().code(), Code::NotAllowed, "{layout}");
+        ann.send(text("quz", "after")).await.unwrap();
+        assert_eq!(quz.inbox(true).await.unwrap().unread(), 2, "{layout}");
     }
 }

@@ -7,7 +7,6 @@ use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
 
 use super::record::{PARENT, SENT_AS, TaskRecord};
-use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::journal::{Intent, JournalEntry};
 use crate::office::AgentDir;
@@ -111,13 +110,7 @@ impl AgentDir {
 
     /// Returns the agent's own card, from its state or the registry.
     pub(crate) fn card(&self) -> Result<Card, OfficeError> {
-        if let Some(registered) = self.shared.registered(&self.me)? {
-            return Ok(registered.card);
-        }
-        Ok(match self.shared.paths.layout {
-            Layout::Nanobot => self.shared.registry_entry(&self.me)?.map(|entry| entry.card).unwrap_or_default(),
-            Layout::Chipset => Card::default(),
-        })
+        Ok(self.shared.recipient_card(&self.me)?.map(|known| known.card).unwrap_or_default())
     }
 }
 
