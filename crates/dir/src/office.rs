@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::files::durable::{self, Wait};
 use crate::files::failure::IoContext;
-use crate::files::layout::Layout;
+use crate::files::layout::{self, Layout};
 use crate::files::open;
 use crate::files::paths::{self, Paths};
 use crate::files::step::step;
@@ -168,6 +168,12 @@ impl DirOffice {
     /// Returns the agents that have a mailbox or state here, by name.
     pub fn mailboxes(&self) -> Result<Vec<AgentName>, OfficeError> {
         let mut names = self.shared.names_in(&self.shared.paths.root)?;
+        // Other folders may lie there, as in a project.
+        let is_mailbox = |home: &Path| {
+            [Layout::Nanobot, Layout::Chipset].iter().any(|layout| layout.is_mailbox(home))
+                || layout::has_our_temp(home)
+        };
+        names.retain(|name| is_mailbox(&self.shared.paths.home(name)));
         names.extend(self.shared.names_in(&self.shared.paths.agents())?);
         names.sort();
         names.dedup();

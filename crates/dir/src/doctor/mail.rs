@@ -30,7 +30,11 @@ impl AgentDir {
                 Err(Unreadable::Io(error)) if open::is_refused(&error) => Some(error.to_string()),
                 _ => None,
             };
-            if let Some(why) = why {
+            let Some(why) = why else { continue };
+            if paths.layout == Layout::Chipset && message_file::time_in_name(paths.layout, &name).is_none() {
+                let detail = format!("not a message, and not named like one: {why}");
+                examination.report(FindingKind::CorruptMessage, &path, detail, "move it out of the mailbox");
+            } else {
                 examination.found(
                     FindingKind::CorruptMessage,
                     &path,

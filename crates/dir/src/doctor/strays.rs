@@ -23,6 +23,10 @@ impl AgentDir {
                 continue;
             }
             let ours = name.starts_with(TEMP_PREFIX);
+            if !ours && directory == self.shared.paths.root && !name.starts_with("_registry") {
+                // The office may lie in a project's directory.
+                continue;
+            }
             if !is_abandoned(&path, if ours { OUR_TEMP_MAX_AGE } else { FOREIGN_TEMP_MAX_AGE }) {
                 continue;
             }

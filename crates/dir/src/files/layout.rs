@@ -8,6 +8,7 @@ use std::str::FromStr;
 use amb_core::OfficeError;
 use amb_core::wire::filename;
 
+use crate::files::durable::{TEMP_PREFIX, TEMP_SUFFIX};
 use crate::files::failure::IoContext;
 use crate::files::open;
 use crate::files::paths;
@@ -56,15 +57,22 @@ impl Layout {
         }
         let Some(entries) = open::if_exists(fs_err::read_dir(root))? else { return Ok(None) };
         for entry in entries.take(MAX_DIRECTORIES) {
-            let mailbox = entry?.path();
-            if mailbox.join("inbox").is_dir() {
-                return Ok(Some(Layout::Nanobot));
-            }
-            if mailbox.join("archive").is_dir() || has_chipset_mail(&mailbox) {
-                return Ok(Some(Layout::Chipset));
+            let home = entry?.path();
+            if let Some(layout) = [Layout::Nanobot, Layout::Chipset].into_iter().find(|layout| layout.is_mailbox(&home))
+            {
+                return Ok(Some(layout));
             }
         }
         Ok(None)
+    }
+
+    /// Whether a directory is an agent's mailbox, and not just any folder: files named as the chipset names mail tell, and
+    /// nanobot's directories.
+    pub(crate) fn is_mailbox(self, home: &Path) -> bool {
+        match self {
+            Layout::Nanobot => home.join("inbox").is_dir(),
+            Layout::Chipset => has_chipset_mail(home) || has_chipset_mail(&home.join("archive")),
+        }
     }
 
     /// The layout to open a directory with: the one that it has, else the one that was named, else nanobot.
@@ -108,12 +116,18 @@ fn by_path(root: &Path) -> Option<Layout> {
     root.components().any(|part| part.as_os_str() == ".chipset").then_some(Layout::Chipset)
 }
 
-fn has_chipset_mail(mailbox: &Path) -> bool {
-    let Ok(entries) = fs_err::read_dir(mailbox) else { return false };
-    entries
-        .take(MAX_DIRECTORIES)
-        .flatten()
-        .any(|entry| entry.file_name().to_str().is_some_and(|name| name.ends_with(".json") && !name.starts_with('.')))
+fn has_chipset_mail(directory: &Path) -> bool {
+    has_file(directory, |name| filename::parse_chipset(name).is_some())
+}
+
+/// Whether a send died here before the mailbox had its first message.
+pub(crate) fn has_our_temp(directory: &Path) -> bool {
+    has_file(directory, |name| name.starts_with(TEMP_PREFIX) && name.ends_with(TEMP_SUFFIX))
+}
+
+fn has_file(directory: &Path, is_it: impl Fn(&str) -> bool) -> bool {
+    let Ok(entries) = fs_err::read_dir(directory) else { return false };
+    entries.take(MAX_DIRECTORIES).flatten().any(|entry| entry.file_name().to_str().is_some_and(&is_it))
 }
 
 impl fmt::Display for Layout {
@@ -155,6 +169,8 @@ mod tests {
         assert_eq!(detect(&["coder/inbox/1_a.msg.json"]), Some(Layout::Nanobot));
         assert_eq!(detect(&["mayor/2026-03-05T10-30-00Z-witness.json"]), Some(Layout::Chipset));
         assert_eq!(detect(&["mayor/archive/2026-03-05T10-30-00Z-witness.json"]), Some(Layout::Chipset));
+        let project = ["src/tsconfig.json", "web/package.json", "web/archive/old.json", "node_modules/x/package.json"];
+        assert_eq!(detect(&project), None, "a project is no office");
         let state = dir.path().join(".chipset/state/mail");
         assert_eq!(Layout::detect(&state).unwrap(), Some(Layout::Chipset), "detected by its path");
     }

@@ -77,3 +77,41 @@ async fn the_doctor_names_mail_of_the_other_layout() {
         assert!(path.exists(), "{layout}");
     }
 }
+
+#[tokio::test]
+async fn the_doctor_leaves_the_files_of_a_project_alone() {
+    const FILES: [&str; 5] =
+        ["src/tsconfig.json", "web/package.json", "web/old.tmp", "web/archive/old.json", "old.tmp"];
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3_600);
+    for layout in [None, Some(Layout::Nanobot), Some(Layout::Chipset)] {
+        let world = World::new(Layout::Nanobot);
+        for file in FILES {
+            let path = world.path().join(file);
+            fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+            fs_err::write(&path, "{ // comments").unwrap();
+            fs_err::OpenOptions::new().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        }
+        let office = DirOffice::open(world.path(), DirOptions { layout, ..DirOptions::default() }).unwrap();
+        if layout.is_some() {
+            office.mailbox(name("ann")).register(Default::default()).await.unwrap();
+        } else {
+            assert_eq!(office.mailbox(name("ann")).agents().await.unwrap(), []);
+        }
+        assert_eq!(doctor::examine(&office, true).await.unwrap(), [], "{layout:?}");
+        assert!(FILES.iter().all(|file| world.path().join(file).exists()), "{layout:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_leaves_a_file_in_a_mailbox_that_is_not_named_like_mail() {
+    let world = World::new(Layout::Chipset);
+    world.agent("mayor").await;
+    world.drop_file("mayor", "package.json", "{");
+    world.drop_file("mayor", "2026-03-05T10-30-00Z-a.json", "{");
+    let findings = doctor::examine(&world.office(), true).await.unwrap();
+    let package = world.path().join("mayor/package.json");
+    let left = findings.iter().find(|found| found.path == package).unwrap();
+    assert!(!left.mended && left.kind == FindingKind::CorruptMessage, "{left:?}");
+    assert_eq!(world.files("mayor"), ["package.json"]);
+    assert_eq!(world.files("mayor/corrupt"), ["2026-03-05T10-30-00Z-a.json"]);
+}
