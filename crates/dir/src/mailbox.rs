@@ -1,5 +1,6 @@
 //! [`Mailbox`] over files. Runs blocking work on tokio's blocking threads.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 use crate::files::durable::{self, Wait};
 use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
+use crate::files::lock::FileLock;
 use crate::office::{AgentDir, DirMailbox};
 use crate::registry::presence::{PresenceState, RegisteredCard};
 
@@ -81,11 +83,48 @@ impl AgentDir {
         match self.shared.presence(&self.me)? {
             Some((alive, _)) if alive.status != Status::Offline => {
                 self.shared.set_last_heartbeat(&self.me, self.shared.now())?;
+                self.be_present();
                 self.shared.update_registry_if_due()
             }
             // Back from offline, or registered by a process that died between card and status.
-            _ => self.write_status(Status::Idle, None),
+            _ => {
+                self.write_status(Status::Idle, None)?;
+                self.be_present();
+                Ok(())
+            }
         }
+    }
+
+    fn leave(&self) -> Result<()> {
+        match self.others_are_present()? {
+            true => Ok(()),
+            false => self.write_status(Status::Offline, None),
+        }
+    }
+
+    fn present_lock(&self) -> PathBuf {
+        self.shared.paths.state(&self.me).join("present.lock")
+    }
+
+    /// Tells other processes of the agent that this one gives heartbeats. Without a lock, the first to leave ends for all.
+    fn be_present(&self) {
+        let mut present = self.present.lock();
+        // A mount alone gives the heartbeats of its agents, and they may be more than a process can open files.
+        if present.is_none() && !self.shared.is_mounted(&self.me) {
+            *present = FileLock::share(&self.present_lock()).unwrap_or_default();
+        }
+    }
+
+    /// Whether another process gives heartbeats of the agent. This one does no longer.
+    fn others_are_present(&self) -> Result<bool> {
+        let path = self.present_lock();
+        if !path.exists() {
+            return Ok(false);
+        }
+        // Of two that leave at once, the second sees that it is the last.
+        let _locked = self.shared.lock_agent(&self.me)?;
+        *self.present.lock() = None;
+        Ok(matches!(FileLock::try_lock(&path), Ok(None)))
     }
 
     /// Writes the agent's status, and updates the registry.
@@ -153,7 +192,7 @@ impl Mailbox for DirMailbox {
     }
 
     async fn leave(&self) -> Result<()> {
-        self.run(|agent_dir| agent_dir.write_status(Status::Offline, None)).await
+        self.run(AgentDir::leave).await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {

@@ -54,7 +54,7 @@ impl OfficeState {
     }
 
     /// Whether this is an agent of the network office.
-    fn is_mounted(&self, agent: &AgentName) -> bool {
+    pub(crate) fn is_mounted(&self, agent: &AgentName) -> bool {
         self.mark_file(agent).exists()
     }
 

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::files::durable::{self, Wait};
 use crate::files::failure::IoContext;
 use crate::files::layout::{self, Layout};
+use crate::files::lock::FileLock;
 use crate::files::open;
 use crate::files::paths::{self, Paths};
 use crate::files::step::step;
@@ -116,6 +117,8 @@ pub(crate) struct AgentDir {
     pub(crate) me: AgentName,
     pub(crate) index: Mutex<MailboxIndex>,
     pub(crate) claims: Mutex<HashMap<MessageId, Claim>>,
+    /// Shared by all processes that give the agent's heartbeats.
+    pub(crate) present: Mutex<Option<FileLock>>,
 }
 
 impl DirOffice {
@@ -251,7 +254,13 @@ impl OfficeState {
 
     /// Returns an agent's view of the directory.
     pub(crate) fn agent_dir(self: &Arc<Self>, me: &AgentName) -> AgentDir {
-        AgentDir { shared: self.clone(), me: me.clone(), index: Mutex::default(), claims: Mutex::default() }
+        AgentDir {
+            shared: self.clone(),
+            me: me.clone(),
+            index: Mutex::default(),
+            claims: Mutex::default(),
+            present: Mutex::default(),
+        }
     }
 
     /// The log of an agent.

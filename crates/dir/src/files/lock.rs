@@ -13,7 +13,7 @@ use crate::files::open;
 /// Where the file system has no locks, a marker file older than this is abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 
-/// An exclusive lock, held until dropped.
+/// A lock, exclusive unless it was taken to be shared, held until dropped.
 #[derive(Debug)]
 pub(crate) enum FileLock {
     /// An advisory lock on this open file.
@@ -48,6 +48,12 @@ impl FileLock {
             Err(std::fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => try_marker(path),
             Err(std::fs::TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    /// Takes the lock together with others that share it; none where one holds it alone, or the file system has no locks.
+    pub(crate) fn share(path: &Path) -> io::Result<Option<Self>> {
+        let file = open_or_create(path)?;
+        Ok(file.try_lock_shared().is_ok().then_some(Self::Kernel { _file: file }))
     }
 }
 
@@ -115,6 +121,19 @@ mod tests {
         assert!(FileLock::try_lock(&path).unwrap().is_none());
         drop(held);
         assert!(FileLock::try_lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_shared_lock_is_held_until_the_last_one_drops_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let (first, second) = (FileLock::share(&path).unwrap(), FileLock::share(&path).unwrap());
+        assert!(first.is_some() && second.is_some());
+        drop(first);
+        assert!(FileLock::try_lock(&path).unwrap().is_none());
+        drop(second);
+        let alone = FileLock::try_lock(&path).unwrap();
+        assert!(alone.is_some() && FileLock::share(&path).unwrap().is_none());
     }
 
     #[test]

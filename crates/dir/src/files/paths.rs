@@ -17,6 +17,7 @@
 //!                      /given/     pointers to tasks that the agent gave; ended ones in given/ended/
 //!                      /keys/      idempotency keys of its sends
 //!                      /mounted.json  marks an agent of the network office that has mounted the directory
+//!                      /present.lock  shared by the processes that give the agent's heartbeats
 //!                      /claims.lock  held while claims are taken or listed
 //!                      /leases/    claims, on file systems without locks
 //! ```

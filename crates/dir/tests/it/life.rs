@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use amb_core::event::{Cursor, Event};
 use amb_core::mailbox::{ClaimRequest, HistoryPage};
-use amb_core::{AllowFrom, Card, Draft, Mailbox, SessionId, TaskState, Timestamp};
+use amb_core::{AllowFrom, Card, Draft, Mailbox, SessionId, Status, TaskState, Timestamp};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::doctor::{self, FindingKind};
 use amb_dir::{DirMailbox, Layout};
@@ -292,5 +292,26 @@ async fn an_agent_sees_nothing_of_tasks_that_were_rejected_in_its_name() {
         let history = quz.read(&sent.session_id, HistoryPage::newest(9).unwrap()).await.unwrap();
         assert_eq!(history.messages.len(), 1, "{layout}");
         assert_eq!(doctor::examine(&world.office(), false).await.unwrap(), [], "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_here_until_the_last_of_its_processes_leaves() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let first = world.agent("ann").await;
+        let second = world.office().mailbox(name("ann"));
+        let status = async || world.office().mailbox(name("x")).agents().await.unwrap()[0].presence.status;
+        first.heartbeat().await.unwrap();
+        second.heartbeat().await.unwrap();
+        first.leave().await.unwrap();
+        assert_eq!(status().await, Status::Idle, "{layout}: the second is here");
+        second.leave().await.unwrap();
+        assert_eq!(status().await, Status::Offline, "{layout}");
+        first.heartbeat().await.unwrap();
+        assert_eq!(status().await, Status::Idle, "{layout}");
+        drop(first);
+        second.leave().await.unwrap();
+        assert_eq!(status().await, Status::Offline, "{layout}: the first died");
     }
 }
