@@ -172,11 +172,11 @@ impl AgentName {
     }
 
     /// Whether the two are different names that look the same, such as one with an accented letter as one character and
-    /// one with letter and accent apart (equal after Unicode normalization). A directory has no two agents with such
-    /// names.
+    /// one with letter and accent apart, or one with a fullwidth letter (equal after Unicode compatibility normalization).
+    /// Letters of two scripts are not compared. A directory takes no second agent with such a name.
     pub fn looks_like(&self, other: &str) -> bool {
         use unicode_normalization::UnicodeNormalization;
-        !self.is_plain() && self.as_str() != other && self.0.nfc().eq(other.nfc())
+        !self.is_plain() && self.as_str() != other && self.0.nfkc().eq(other.nfkc())
     }
 
     /// The name for use in a sentence: in quotes unless it is plain, since several words could read like a part of the
@@ -324,6 +324,9 @@ mod tests {
                 && !name.looks_like("Zoe")
                 && !AgentName::parse("zoe").unwrap().looks_like("Zoe")
         );
+        let (fullwidth, cyrillic) = ("a\u{ff4e}n", "\u{430}nn");
+        assert!(AgentName::parse(fullwidth).unwrap().looks_like("ann"));
+        assert!(!AgentName::parse(cyrillic).unwrap().looks_like("ann"), "scripts are not compared");
     }
 
     #[test]
