@@ -8,6 +8,7 @@ use amb_core::wire::registry::Registry;
 
 use super::{Examination, FindingKind, listed};
 use crate::files::durable::Wait;
+use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::message_file::{self, Unreadable};
 use crate::files::open;
@@ -21,6 +22,7 @@ impl AgentDir {
         let suffix = paths.layout.suffix();
         let (inbox, corrupt) = (paths.inbox(&self.me), paths.corrupt(&self.me));
         let (mut aside, refused) = (listed(&corrupt)?, listed(&paths.refused(&self.me))?);
+        self.examine_unread_names(examination)?;
         for (name, path) in listed(&inbox)? {
             if !message_file::is_mail(paths.layout, &name) {
                 continue;
@@ -92,6 +94,37 @@ impl AgentDir {
                 examination.report(FindingKind::OtherFormat, &path, detail, OTHER_FORMAT);
             }
         }
+    }
+
+    /// What is named like mail and is not read for its name or because it is a directory.
+    fn examine_unread_names(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let paths = &self.shared.paths;
+        let context = "could not look into a directory";
+        let Some(entries) = open::if_exists(fs_err::read_dir(paths.inbox(&self.me))).context(context)? else {
+            return Ok(());
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.context(context)?;
+            let name = entry.file_name();
+            if !name.as_encoded_bytes().ends_with(paths.layout.suffix().as_bytes()) {
+                continue;
+            }
+            let why = match name.to_str() {
+                None => "its name is not UTF-8",
+                Some(name) if name.starts_with('.') => "its name begins with a dot",
+                Some(_) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => "it is a directory",
+                Some(_) => continue,
+            };
+            found.push((entry.path(), why));
+        }
+        found.sort();
+        for (path, why) in found {
+            let detail = format!("named like mail, and not read: {why}");
+            let remedy = "rename it if it is mail, or move it out of the mailbox";
+            examination.report(FindingKind::CorruptMessage, &path, detail, remedy);
+        }
+        Ok(())
     }
 
     /// Mail that was written under the other layout.

@@ -78,7 +78,7 @@ async fn odd_files_in_a_mailbox_are_no_mail_and_block_no_mail() {
             assert_eq!(soon(bob.inbox(true)).await.unwrap().unread(), 1, "{layout} {what}");
             let claimed = soon(bob.claim(ClaimRequest { limit: 9, ..ClaimRequest::default() })).await.unwrap();
             assert_eq!(claimed.len(), 1, "{layout} {what}");
-            if matches!(what, "pipe" | "link" | "socket") {
+            if matches!(what, "pipe" | "link" | "socket" | "directory") {
                 let findings = soon(doctor::examine(&world.office(), false)).await.unwrap();
                 assert!(findings.iter().any(|found| found.path == path), "{layout} {what}: {findings:?}");
             }
@@ -125,4 +125,25 @@ async fn a_layout_file_that_is_a_pipe_is_ignored() {
     let root = world.path().to_owned();
     let opened = tokio::task::spawn_blocking(move || DirOffice::open(&root, DirOptions::default()));
     assert_eq!(soon(opened).await.unwrap().unwrap().layout(), Layout::Nanobot);
+}
+
+#[tokio::test]
+async fn the_doctor_names_mail_that_is_not_read_for_its_name() {
+    use std::os::unix::ffi::OsStrExt;
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        world.agent("bob").await;
+        let names: [&[u8]; 2] = match layout {
+            Layout::Nanobot => [b".1745659200_x.msg.json", b"1745659200_\xff.msg.json"],
+            Layout::Chipset => [b".2026-03-05T10-30-00Z-x.json", b"2026-03-05T10-30-00Z-\xff.json"],
+        };
+        let paths = names.map(|name| world.inbox("bob").join(std::ffi::OsStr::from_bytes(name)));
+        for path in &paths {
+            fs_err::write(path, "{}").unwrap();
+        }
+        let findings = doctor::examine(&world.office(), true).await.unwrap();
+        let found: Vec<_> = findings.iter().map(|found| (&found.path, found.mended)).collect();
+        assert_eq!(found, [(&paths[0], false), (&paths[1], false)], "{layout}: {findings:?}");
+        assert!(paths.iter().all(|path| path.exists()), "{layout}");
+    }
 }
