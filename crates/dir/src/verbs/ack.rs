@@ -32,6 +32,20 @@ impl AgentDir {
 
     /// Like `ack`, without recovering the journal, for callers that have done it.
     pub(crate) fn ack_indexed(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
+        // What is claimed here and known as unread is found without listing the mailbox: the cost does not grow with the mail
+        // that waits.
+        if let Some(mut names) = self.claimed_names(ids).filter(|names| !names.is_empty()) {
+            self.shared.refuse_links(&self.me)?;
+            let mut index = self.index.lock();
+            let is_unread = |(name, id): (&String, &MessageId)| {
+                index.known.get(name).is_some_and(|known| known.is_unread() && known.brief.id == *id)
+            };
+            if names.iter().zip(ids).all(is_unread) {
+                names.sort();
+                names.dedup();
+                return self.mark_each_handled(&mut index, &names);
+            }
+        }
         let mut index = self.ingest_mail()?;
         let not_in_mailbox: Vec<&MessageId> = ids.iter().filter(|id| index.by_id(id).is_none()).collect();
         // All are looked up before any is marked: an error means that nothing was done.
@@ -51,15 +65,7 @@ impl AgentDir {
         let mut names: Vec<String> = ids.iter().filter_map(unread).collect();
         names.sort();
         names.dedup();
-        // One by one where files are rewritten: until a claim is released, the old file takes space on the disk.
-        let batch = if self.shared.paths.layout == Layout::Chipset { 1 } else { usize::MAX };
-        let mut done = 0;
-        for names in names.chunks(batch.min(names.len()).max(1)) {
-            let handled: Vec<_> =
-                names.iter().filter_map(|name| Some(index.known.get(name)?.brief.id.clone())).collect();
-            done += self.mark_handled(&mut index, names)?;
-            self.release(&handled);
-        }
+        let mut done = self.mark_each_handled(&mut index, &names)?;
         drop(index);
         if self.shared.paths.layout == Layout::Chipset {
             for (file, brief) in archived {
@@ -70,6 +76,26 @@ impl AgentDir {
             }
         }
         self.release(ids);
+        Ok(done)
+    }
+
+    /// The file names of these messages, if this mailbox holds claims on all of them.
+    fn claimed_names(&self, ids: &[MessageId]) -> Option<Vec<String>> {
+        let claims = self.claims.lock();
+        ids.iter().map(|id| claims.get(id).filter(|claim| claim.holds())?.file_name()).collect()
+    }
+
+    /// Marks messages as handled, by their file names, and releases the claims on them.
+    fn mark_each_handled(&self, index: &mut MailboxIndex, names: &[String]) -> Result<u64, OfficeError> {
+        // One by one where files are rewritten: until a claim is released, the old file takes space on the disk.
+        let batch = if self.shared.paths.layout == Layout::Chipset { 1 } else { usize::MAX };
+        let mut done = 0;
+        for names in names.chunks(batch.min(names.len()).max(1)) {
+            let handled: Vec<_> =
+                names.iter().filter_map(|name| Some(index.known.get(name)?.brief.id.clone())).collect();
+            done += self.mark_handled(index, names)?;
+            self.release(&handled);
+        }
         Ok(done)
     }
 

@@ -37,6 +37,11 @@ enum ClaimHold {
 }
 
 impl Claim {
+    /// The name of the message's file.
+    pub(crate) fn file_name(&self) -> Option<String> {
+        Some(self.path.file_name()?.to_str()?.to_owned())
+    }
+
     /// Whether the message is still where it was claimed, and the claim has not expired.
     pub(crate) fn holds(&self) -> bool {
         match &self.held {

@@ -315,3 +315,24 @@ async fn an_agent_is_here_until_the_last_of_its_processes_leaves() {
         assert_eq!(status().await, Status::Offline, "{layout}: the first died");
     }
 }
+
+#[tokio::test]
+async fn acknowledging_what_one_holds_does_not_look_at_the_mail_that_waits() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+        ann.send(text("bob", "first")).await.unwrap();
+        let held = bob.claim(all()).await.unwrap().remove(0).id;
+        match layout {
+            Layout::Nanobot => world.drop_file("bob", "1745659200_x.msg.json", nanobot_file("x", "bob", json!({}))),
+            Layout::Chipset => {
+                world.drop_file("bob", "2026-03-05T10-30-00Z-x.json", chipset_file("x", "bob", json!({})))
+            }
+        }
+        assert_eq!(bob.ack(&[held.clone(), held.clone()]).await.unwrap(), 1, "{layout}");
+        let log = fs_err::read_to_string(world.path().join(".amb/agents/bob/log")).unwrap();
+        assert!(!log.contains("\"p\":\"x\""), "{layout}: {log}");
+        assert_eq!(bob.ack(&[held]).await.unwrap(), 0, "{layout}");
+        assert_eq!(bob.claim(all()).await.unwrap().len(), 1, "{layout}: the rest is found by the next look");
+    }
+}
