@@ -79,7 +79,7 @@ pub(crate) fn task(me: &AgentName, task: &TaskShown) -> String {
     } else {
         format!("yours, given to {}", task.assignee)
     };
-    let mut text = format!("- {} [{}] {side}", attribute(task.id.as_str()), task.state);
+    let mut text = format!("- {} [{}] {side}", task.id, task.state);
     if let Some(deadline) = task.deadline {
         text.push_str(&format!(", due {deadline}{}", if task.overdue { " (overdue)" } else { "" }));
     }
@@ -93,7 +93,7 @@ pub(crate) fn task(me: &AgentName, task: &TaskShown) -> String {
         text.push_str(&format!(", callback \"{}\"", attribute(&callback)));
     }
     if let Some(session) = &task.session_id {
-        text.push_str(&format!(", session {}", attribute(session.as_str())));
+        text.push_str(&format!(", session {}", session));
     }
     text.push('\n');
     text

@@ -1,7 +1,7 @@
 //! `mailbox_check`: an overview of the mailbox. Marks nothing as read.
 
 use amb_core::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::{AgentName, OfficeError, SessionId, Timestamp};
+use amb_core::{AgentName, OfficeError, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::inbox;
 use crate::peer_messages::PeerMessagesShown;
 use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
 use crate::show::{self, MAX_REQUESTS, MAX_SESSIONS};
-use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default, line};
+use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default, line, shown_id};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,7 +55,7 @@ struct Checked {
 
 #[derive(Serialize)]
 struct SessionShown {
-    session_id: SessionId,
+    session_id: String,
     subject: String,
     other_agent_name: AgentName,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ pub(super) const MORE_THREADS: &str = "There are more threads behind these, not 
 impl SessionShown {
     fn of(session: &SessionSummary, me: &AgentName) -> Self {
         Self {
-            session_id: session.session_id.clone(),
+            session_id: shown_id(&session.session_id),
             subject: line(&session.subject),
             other_agent_name: session.other_agent_name.clone(),
             group: session.group.as_deref().map(line),

@@ -17,7 +17,7 @@ use crate::budget::{ITEMS_CHARS, size};
 use crate::inbox;
 use crate::schema::{answer, arguments, hint, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, is_default, line};
+use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, given_id, is_default, line, shown_id};
 
 /// How many messages are shown by default.
 const DEFAULT_LIMIT: u32 = 10;
@@ -57,7 +57,7 @@ pub(super) fn tool() -> Tool {
 #[derive(Serialize)]
 struct ReadShown {
     note: &'static str,
-    session_id: SessionId,
+    session_id: String,
     subject: String,
     messages: Vec<MessageShown>,
     /// Unread messages of this session that are not shown.
@@ -70,12 +70,12 @@ struct ReadShown {
 pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let ReadArguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
     if let Some(id) = message_id {
-        return read_on(call, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
+        return read_on(call, given_id(&id)?, offset.unwrap_or(0) as usize).await;
     }
     let session = session_id.ok_or_else(|| OfficeError::invalid("session_id is missing; mailbox_check lists yours"))?;
-    let session: SessionId = session.trim().parse()?;
+    let session: SessionId = given_id(&session)?;
     let limit = HistoryPage::newest(limit.unwrap_or(DEFAULT_LIMIT))?.limit;
-    let before = before.map(|id| id.trim().parse::<MessageId>()).transpose()?;
+    let before = before.map(|id| given_id::<MessageId>(&id)).transpose()?;
     let (mut history, may_be_more) = fetch(call, &session, limit, before.clone()).await?;
 
     let unread_left = if may_be_more { unread_in(call, &session).await? } else { 0 };
@@ -84,7 +84,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         let others = if before.is_none() { "older" } else { "other" };
         next.push(format!(
             "{unread_left} {others} unread in this thread: call mailbox_read with before={} for those before these.",
-            oldest.id
+            shown_id(&oldest.id)
         ));
     }
     let cut = cut_to_fit(&mut history.messages, call.office.me());
@@ -96,9 +96,9 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
             0 => String::new(),
             parts => format!(", with {parts} data or file parts at the end"),
         };
+        let id = shown_id(&message.id);
         next.push(format!(
-            "{} was cut, {chars} characters more{beside}: call mailbox_read with message_id={} and offset={offset}.",
-            message.id, message.id
+            "{id} was cut, {chars} characters more{beside}: call mailbox_read with message_id={id} and offset={offset}.",
         ));
     }
     for message in history.messages.iter().rev() {
@@ -211,7 +211,8 @@ async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Too
     let mut next = Vec::new();
     if lacking > 0 {
         let offset = offset + shown.chars().count();
-        next.push(format!("{lacking} characters more: call mailbox_read with message_id={id} and offset={offset}."));
+        let shown = shown_id(&id);
+        next.push(format!("{lacking} characters more: call mailbox_read with message_id={shown} and offset={offset}."));
     }
     let left = HashMap::from([(id, lacking)]);
     let history =
@@ -238,7 +239,7 @@ fn show_history(
     };
     let read = ReadShown {
         note: UNTRUSTED,
-        session_id: history.session_id.clone(),
+        session_id: shown_id(&history.session_id),
         subject: line(&history.subject),
         messages: history.messages.iter().rev().map(shown).collect(),
         unread_left,

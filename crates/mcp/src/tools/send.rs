@@ -1,8 +1,7 @@
 //! `mailbox_send`: a durable message to another agent. Once it returns, the message is stored.
 
-use amb_core::doc::Sent;
 use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
-use amb_core::task::parse_deadline;
+use amb_core::task::{TaskRef, parse_deadline};
 use amb_core::{Callback, Draft, Kind, MessageId, OfficeError, Part, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,7 +12,7 @@ use super::{CallContext, Effect};
 use crate::answer::ToolAnswer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, flag, free, hint, limited, list, object, short, text, usually};
-use crate::view::{UNTRUSTED, line, note};
+use crate::view::{UNTRUSTED, given_id, is_default, line, note, shown_id};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,21 +98,30 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     draft.parts.extend(args.data.map(Part::data));
     draft.parts.extend(args.files.into_iter().flatten().map(Part::file));
     draft.subject = args.subject;
-    draft.session = args.session_id.map(|id| id.trim().parse()).transpose()?;
-    draft.reply_to = args.reply_to.map(|id| id.trim().parse()).transpose()?;
-    draft.relay_of = args.relay_of.map(|id| id.trim().parse()).transpose()?;
+    draft.session = args.session_id.map(|id| given_id(&id)).transpose()?;
+    draft.reply_to = args.reply_to.map(|id| given_id(&id)).transpose()?;
+    draft.relay_of = args.relay_of.map(|id| given_id(&id)).transpose()?;
     draft.kind = args.kind.map_or(Ok(Kind::Message), |kind| kind.trim().parse())?;
     draft.priority = args.priority.map_or(Ok(Default::default()), |priority| priority.trim().parse())?;
     draft.deadline = args.deadline.map(|time| parse_deadline(time.trim(), Timestamp::now())).transpose()?;
     draft.callback = args.callback.filter(|callback| *callback != Callback::default());
     let (to, subject) = (draft.to.clone(), draft.subject.clone());
-    let PostedMessage { mut sent, passes_on } = post(call, draft, args.user_request.unwrap_or(false)).await?;
+    let PostedMessage { sent, passes_on } = post(call, draft, args.user_request.unwrap_or(false)).await?;
     // The session's subject, which the other side may have chosen.
     let theirs = sent.reason.is_some() || subject.as_ref() != Some(&sent.subject);
-    sent.subject = line(&sent.subject);
-    sent.reason = sent.reason.as_deref().map(note);
+    let sent = SentShown {
+        note: theirs.then_some(UNTRUSTED),
+        message_id: sent.message_id,
+        session_id: shown_id(&sent.session_id),
+        subject: line(&sent.subject),
+        created_at: sent.created_at,
+        task: sent.task,
+        reason: sent.reason.as_deref().map(note),
+        paused: sent.paused,
+        passes_on: passes_on.as_ref().map(shown_id),
+    };
     let mut text = format!("Sent to {to}: message_id {}, session_id {}.", sent.message_id, sent.session_id);
-    if let Some(id) = &passes_on {
+    if let Some(id) = &sent.passes_on {
         text.push_str(&format!(" It counts as passing on {id}."));
     }
     if let Some(task) = &sent.task {
@@ -125,16 +133,24 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     if let Some(reason) = &sent.reason {
         text.push_str(&format!(" Reason: {reason}"));
     }
-    ToolAnswer::new(text, &SentShown { note: theirs.then_some(UNTRUSTED), sent, passes_on })
+    ToolAnswer::new(text, &sent)
 }
 
 #[derive(Serialize)]
 struct SentShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
-    #[serde(flatten)]
-    sent: Sent,
+    message_id: MessageId,
+    session_id: String,
+    subject: String,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<TaskRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    paused: bool,
     /// The message that it counts as passing on although the model named none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    passes_on: Option<MessageId>,
+    passes_on: Option<String>,
 }

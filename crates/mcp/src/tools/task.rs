@@ -2,7 +2,7 @@
 
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::mailbox::TaskFilter;
-use amb_core::{AgentName, Callback, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Callback, OfficeError, Task, TaskState, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::arguments::{filled, parse};
 use crate::budget::{TextBudget, size};
 use crate::schema::{answer, arguments, list, object, one_of, short, text};
 use crate::show;
-use crate::view::{UNTRUSTED, is_default, line, note};
+use crate::view::{UNTRUSTED, given_id, is_default, line, note, shown_id};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,7 +68,7 @@ impl TasksShown {
 
 #[derive(Serialize)]
 pub(crate) struct TaskShown {
-    pub(crate) id: TaskId,
+    pub(crate) id: String,
     pub(crate) owner: AgentName,
     pub(crate) assignee: AgentName,
     pub(crate) state: TaskState,
@@ -83,15 +83,15 @@ pub(crate) struct TaskShown {
     /// Where the owner, who set it, wants the answer to go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) callback: Option<Callback>,
-    message_id: MessageId,
+    message_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<SessionId>,
+    pub(crate) session_id: Option<String>,
 }
 
 impl TaskShown {
     pub(crate) fn of(task: &Task, me: &AgentName) -> Self {
         Self {
-            id: task.id.clone(),
+            id: shown_id(&task.id),
             owner: task.owner.clone(),
             assignee: task.assignee.clone(),
             state: task.state,
@@ -100,8 +100,8 @@ impl TaskShown {
             overdue: task.overdue,
             note: task.note.as_deref().map(note),
             callback: task.callback.clone().filter(|_| task.owner == *me),
-            message_id: task.message_id.clone(),
-            session_id: task.session_id.clone(),
+            message_id: shown_id(&task.message_id),
+            session_id: task.session_id.as_ref().map(shown_id),
         }
     }
 }
@@ -121,11 +121,11 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     if let Some(chars) = note.as_ref().map(|note| note.chars().count()).filter(|chars| *chars > MAX_NOTE_CHARS) {
         return Err(OfficeError::too_large(format!("note has {chars} characters, at most {MAX_NOTE_CHARS}")));
     }
-    let task = call.office.set_task_state(&id.trim().parse()?, state, note).await?;
+    let task = call.office.set_task_state(&given_id(&id)?, state, note).await?;
     if state.is_terminal() {
         call.seen.work.ended(&task.id, &task.message_id);
     }
-    let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
+    let text = format!("Task {} is {}; {} is told.", shown_id(&task.id), task.state, task.owner);
     ToolAnswer::new(text, &TasksShown::of(vec![TaskShown::of(&task, call.office.me())], 0))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::event::EventPage;
-use amb_core::{AgentName, Code, Cursor, Event, OfficeError, TaskId};
+use amb_core::{AgentName, Code, Cursor, Event, OfficeError};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
@@ -21,7 +21,7 @@ use crate::peer_messages::{PeerMessages, PeerMessagesShown};
 use crate::peers::PeerNetwork;
 use crate::schema::{answer, arguments, counting, flag, list, object, text, upto, whole};
 use crate::show::{self, MAX_SESSIONS};
-use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default};
+use crate::view::{MessageShown, RequestShown, UNTRUSTED, is_default, shown_id};
 
 /// Clients abandon a call after 60 s; this leaves time for the result to arrive.
 const MAX_SECONDS: u32 = 55;
@@ -91,7 +91,7 @@ struct Waited {
 enum WaitEvent {
     ConnectionApproved { agent: AgentName },
     ConnectionChanged { agent: AgentName, status: &'static str },
-    TaskOverdue { task_id: TaskId },
+    TaskOverdue { task_id: String },
 }
 
 impl WaitEvent {
@@ -243,7 +243,7 @@ fn wait_event(event: Event) -> Option<WaitEvent> {
         Event::ConnectionChanged { agent, status, .. } => {
             Some(WaitEvent::ConnectionChanged { agent, status: status.as_str() })
         }
-        Event::TaskOverdue { task } => Some(WaitEvent::TaskOverdue { task_id: task.id }),
+        Event::TaskOverdue { task } => Some(WaitEvent::TaskOverdue { task_id: shown_id(&task.id) }),
         // The household's members are seen where they matter: in the list of agents, and in the error of a refused
         // send.
         Event::NewMessage(_)
