@@ -27,19 +27,19 @@ pub struct PeerListing {
 /// The result of `send_to_peer`: where the message arrived, and why it did not elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PeerDelivery {
-    /// Goals whose inbox took the message; without live peers, the id of the durable message.
+    /// Goals whose inbox took the message.
     pub delivered_to: Vec<String>,
     /// Goals to which the message was published without an acknowledgement.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub published_to: Vec<String>,
-    /// Mailboxes that have it, since no goal of their agent runs now.
+    /// Mailboxes that have it, since no goal of their agent is known to run now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mailed_to: Vec<Mailed>,
     /// One sentence for each peer that was not reached.
     pub unreachable_reasons: Vec<String>,
     /// The messages that those left in mailboxes count as passing on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub passes_on: Vec<MessageId>,
+    pub passes_on: Vec<String>,
 }
 
 /// A message that waits in a mailbox.

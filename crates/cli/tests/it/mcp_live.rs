@@ -171,6 +171,8 @@ async fn a_broker_that_is_down_leaves_the_mailbox_and_is_joined_when_it_is_up() 
     assert!(listed["note"].as_str().unwrap().contains("not known"), "{listed}");
     let delivered = ann.call("send_to_peer", json!({"to": "ben", "message": "by mail then"})).await;
     assert_eq!(delivered["mailed_to"][0]["agent_id"], "ben", "{delivered}");
+    let why = delivered["unreachable_reasons"][0].as_str().unwrap();
+    assert!(why.contains("not connected to") && !why.contains("nothing was sent"), "{delivered}");
     assert_eq!(ben.call("mailbox_check", json!({})).await["unread"], 1);
     nats.restart();
     sees(&mut ann, "ben", "live").await;

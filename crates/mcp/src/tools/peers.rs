@@ -20,7 +20,7 @@ use crate::budget::{TextBudget, size};
 use crate::peers::{Mailed, PeerDelivery, PeerListing, PeerNetwork};
 use crate::schema::{answer, arguments, flag, hint, list, object, text, whole};
 use crate::show;
-use crate::view::{UNTRUSTED, is_default, line, note, visible_text};
+use crate::view::{UNTRUSTED, is_default, line, note, shown_id, visible_text};
 
 /// The most characters of a description in a list.
 const DESCRIPTION_CHARS: usize = 200;
@@ -222,7 +222,7 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
     }
-    ToolAnswer::new(describe(&line(to), &delivery, call.peers.is_some()), &delivery)
+    ToolAnswer::new(describe(&line(to), &delivery), &delivery)
 }
 
 /// Sends to live goals first. Where it is unknown who runs now, leaves the message in the mailbox.
@@ -236,26 +236,28 @@ async fn live_or_by_mail(
     let notes = MailFallback::of(call);
     let error = match live.send(to, &message, correlation, &notes).await {
         Err(error) if error.code() == Code::Unavailable && to != "*" => error,
-        sent => return sent.map(|delivery| PeerDelivery { passes_on: notes.passed_on(), ..delivery }),
+        sent => {
+            return sent.map(|delivery| PeerDelivery {
+                passes_on: notes.passed_on().iter().map(shown_id).collect(),
+                ..delivery
+            });
+        }
     };
     let to: AgentName = to.parse()?;
     if !live.allows(&to) {
         return Ok(unreachable(format!("agent_id `{to}` is not in this agent's allowed_delegates")));
     }
     let mut delivery = by_mail(call, &to, message, correlation).await?;
-    let message_ids = std::mem::take(&mut delivery.delivered_to);
-    for id in message_ids {
-        delivery.mailed_to.push(Mailed { agent_id: to.clone(), message_id: id.parse()? });
-    }
-    delivery.unreachable_reasons.push(format!("who runs now is not known: {}", error.detail()));
+    // The rest of the detail says that nothing was sent, which is not so by now.
+    let (why, _) = error.detail().split_once("; ").unwrap_or((error.detail(), ""));
+    delivery.unreachable_reasons.push(format!("who runs now is not known: {why}"));
     Ok(delivery)
 }
 
-fn describe(to: &str, delivery: &PeerDelivery, live: bool) -> String {
+fn describe(to: &str, delivery: &PeerDelivery) -> String {
     let mut lines = Vec::new();
-    let how = if live { "live goals" } else { "its mailbox" };
     if !delivery.delivered_to.is_empty() {
-        lines.push(format!("Delivered to {to} ({how}): {}.", delivery.delivered_to.join(", ")));
+        lines.push(format!("Delivered to {to} (live goals): {}.", delivery.delivered_to.join(", ")));
     }
     if !delivery.published_to.is_empty() {
         let goals = delivery.published_to.join(", ");
@@ -282,8 +284,8 @@ async fn by_mail(
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
     match post(call, draft, false).await {
         Ok(PostedMessage { sent, passes_on }) => Ok(PeerDelivery {
-            delivered_to: vec![sent.message_id.to_string()],
-            passes_on: passes_on.into_iter().collect(),
+            mailed_to: vec![Mailed { agent_id: to.clone(), message_id: sent.message_id }],
+            passes_on: passes_on.iter().map(shown_id).collect(),
             ..PeerDelivery::default()
         }),
         Err(error) => match error.code() {

@@ -47,7 +47,7 @@ async fn a_ring_of_three_models_stops_as_it_does_in_files() {
                 cat.fails("mailbox_send", json!({"to": "ann", "subject": "Work", "content": "you do it"})).await;
             assert!(refused.starts_with("loop_refused: ") && refused.contains("user_request"), "{refused}");
             let note = cat.call("send_to_peer", json!({"to": "ben", "message": "I cannot"})).await.1;
-            assert_eq!(note["delivered_to"].as_array().unwrap().len(), 1, "an answer goes back");
+            assert_eq!(note["mailed_to"].as_array().unwrap().len(), 1, "an answer goes back");
             for client in [ann, ben, cat] {
                 client.close().await;
             }

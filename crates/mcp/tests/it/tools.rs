@@ -250,8 +250,9 @@ async fn a_note_to_a_peer_is_durable_mail_with_its_correlation() {
     let bob = office.mailbox(name("bob"));
     let id = "7a3b2f00-0000-4000-8000-000000000001";
     let note = json!({"to": "bob", "message": "task #1 ready", "correlation_id": id});
-    let (_, data) = alice.call("send_to_peer", note).await;
-    assert_eq!(data["delivered_to"].as_array().unwrap().len(), 1);
+    let (text, data) = alice.call("send_to_peer", note).await;
+    assert!(text.starts_with("Left in the mailbox of bob: message_id "), "{text}");
+    assert_eq!((&data["delivered_to"], &data["mailed_to"][0]["agent_id"]), (&json!([]), &json!("bob")), "{data}");
     assert_eq!(data["unreachable_reasons"], json!([]));
     let inbox = bob.inbox(true).await.unwrap();
     assert_eq!(inbox.sessions[0].recent_messages[0].content, "task #1 ready");
