@@ -1,6 +1,7 @@
 //! Messages of live peers that were not shown yet.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use amb_core::GoalId;
 use amb_core::render::render_peer_messages_block;
@@ -23,13 +24,15 @@ const GOAL_CHARS: usize = 160;
 #[derive(Debug)]
 pub struct PeerMessages {
     queue: Mutex<VecDeque<InboxMessage>>,
+    /// The number of messages dropped since a result last said so.
+    dropped: AtomicUsize,
     /// The number of messages added so far.
     pushed: watch::Sender<u64>,
 }
 
 impl Default for PeerMessages {
     fn default() -> Self {
-        Self { queue: Mutex::default(), pushed: watch::Sender::new(0) }
+        Self { queue: Mutex::default(), dropped: AtomicUsize::new(0), pushed: watch::Sender::new(0) }
     }
 }
 
@@ -41,6 +44,7 @@ impl PeerMessages {
             if queue.len() >= CAPACITY
                 && let Some(lost) = queue.pop_front()
             {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(from = ?lost.from_agent_id, "queue of live peers' messages full; the oldest was dropped");
             }
             queue.push_back(message);
@@ -77,6 +81,11 @@ impl PeerMessages {
         taken
     }
 
+    /// How many were dropped since the last call of this.
+    pub(crate) fn take_dropped(&self) -> usize {
+        self.dropped.swap(0, Ordering::Relaxed)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
     }
@@ -107,6 +116,8 @@ pub(crate) struct PeerMessagesShown {
     peer_note: Option<&'static str>,
     #[serde(skip_serializing_if = "is_default")]
     more_peer_messages: usize,
+    #[serde(skip_serializing_if = "is_default")]
+    dropped_peer_messages: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -142,6 +153,8 @@ pub(crate) struct TakenPeerMessages {
     pub(crate) messages: Vec<InboxMessage>,
     /// How many wait, of which the first may be the rest of the last one shown.
     pub(crate) left: usize,
+    /// How many older ones were dropped, since too many waited.
+    pub(crate) dropped: usize,
 }
 
 impl TakenPeerMessages {
@@ -151,12 +164,19 @@ impl TakenPeerMessages {
             peer_messages: self.messages.iter().map(PeerMessageShown::from).collect(),
             peer_note: (!self.messages.is_empty()).then_some(NOTICE),
             more_peer_messages: self.left,
+            dropped_peer_messages: self.dropped,
         }
     }
 
     /// For the text; empty where there is none.
     pub(crate) fn text(&self) -> String {
         let mut text = block(&self.messages);
+        if self.dropped > 0 {
+            text.push_str(&format!(
+                "{} older ones of live peers were dropped: more than {CAPACITY} waited.\n",
+                self.dropped
+            ));
+        }
         if self.left > 0 {
             text.push_str(&format!("{} more of live peers: call mailbox_wait for them.\n", self.left));
         }
@@ -223,6 +243,10 @@ mod tests {
         let mut taken = messages.take(&mut TextBudget::new());
         taken.extend(messages.take(&mut TextBudget::new()));
         assert_eq!((taken.len(), taken[0].body.as_str()), (CAPACITY, "3"));
+        let shown = TakenPeerMessages { messages: taken, left: 0, dropped: messages.take_dropped() };
+        assert!(shown.text().ends_with("\n3 older ones of live peers were dropped: more than 64 waited.\n"));
+        assert_eq!(serde_json::to_value(shown.shown()).unwrap()["dropped_peer_messages"], 3);
+        assert_eq!(messages.take_dropped(), 0, "said once");
     }
 
     #[test]

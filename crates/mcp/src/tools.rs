@@ -53,7 +53,8 @@ impl CallContext {
         match &self.peers {
             Some(live) if !self.cancelled.is_cancelled() && !self.closing.is_cancelled() => {
                 let messages = live.peer_messages().take(budget);
-                TakenPeerMessages { messages, left: live.peer_messages().len() }
+                let dropped = live.peer_messages().take_dropped();
+                TakenPeerMessages { messages, left: live.peer_messages().len(), dropped }
             }
             _ => TakenPeerMessages::default(),
         }
