@@ -57,7 +57,7 @@ pub async fn serve_http(
         async move {
             match check(&web, request.headers()) {
                 Ok(()) => next.run(request).await,
-                Err(refusal) => (StatusCode::FORBIDDEN, refusal.detail()).into_response(),
+                Err(refusal) => (StatusCode::FORBIDDEN, detail(refusal)).into_response(),
             }
         }
     }));
@@ -67,6 +67,14 @@ pub async fn serve_http(
         closing.cancel();
     };
     axum::serve(listener, router).with_graceful_shutdown(ended).await.map_err(ServeError::Listener)
+}
+
+/// What to do about a refusal, with the options that `amb mcp` has.
+fn detail(refusal: WebRefusal) -> &'static str {
+    match refusal {
+        WebRefusal::Host => "this listener has no such host name; call it as localhost or by the address it listens on",
+        WebRefusal::Origin => "pages of this origin may not call; start the listener with --allow-origin ORIGIN",
+    }
 }
 
 /// Whether a request names a host of ours and comes from no foreign page.

@@ -103,6 +103,7 @@ async fn pages_of_the_web_and_rebound_names_are_kept_out() {
     for headers in refused {
         let (status, _, body) = server.post(headers, &initialize()).await;
         assert_eq!(status, 403, "{headers:?}: {body}");
+        assert!(!body.contains("--allow-host"), "`amb mcp` has no such option: {body}");
     }
     let local = format!("localhost:{}", server.address.port());
     let allowed: [&[(&str, &str)]; 3] = [&[], &[("origin", &own)], &[("host", &local)]];
