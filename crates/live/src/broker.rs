@@ -130,8 +130,8 @@ pub enum BrokerError {
     /// The receiving side answered that it does not take the parcel.
     #[error("refused by the receiver: {0}")]
     Refused(String),
-    /// There is no connection now; nothing was sent.
-    #[error("not connected to {broker}; nothing was sent, try again when it is back")]
+    /// There is no connection now; nothing was sent. Whether to try again is for the caller to say: the message may go by mail.
+    #[error("not connected to {broker}; nothing was sent that way")]
     Offline {
         /// Which broker.
         broker: String,

@@ -248,9 +248,7 @@ async fn live_or_by_mail(
         return Ok(unreachable(format!("agent_id `{to}` is not in this agent's allowed_delegates")));
     }
     let mut delivery = by_mail(call, &to, message, correlation).await?;
-    // The rest of the detail says that nothing was sent, which is not so by now.
-    let (why, _) = error.detail().split_once("; ").unwrap_or((error.detail(), ""));
-    delivery.unreachable_reasons.push(format!("who runs now is not known: {why}"));
+    delivery.unreachable_reasons.push(format!("who runs now is not known: {}", error.detail()));
     Ok(delivery)
 }
 
