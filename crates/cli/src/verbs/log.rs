@@ -23,8 +23,9 @@ use crate::verbs::chat::follow;
 use crate::verbs::watch::retry_outages;
 use line::MailboxEvent;
 
-/// The most pages of one log that are read for past events, and entries of a server's log; older ones are left out.
+/// The most pages of a household's log that are read for past events.
 const MAX_PAGES: usize = 200;
+/// The most entries of a server's log that are read for past events; older ones are left out.
 const MAX_ENTRIES: u64 = 20_000;
 /// The most entries of each member's log that are read for past events of a household.
 const MAX_PER_MEMBER: u64 = 1_000;
@@ -90,7 +91,11 @@ impl LogCommand {
         let mailboxes = mailboxes(office, output).await?;
         let (mut lines, mut places) = (Vec::new(), Vec::new());
         for mailbox in &mailboxes {
-            places.push(self.past(mailbox, &mut lines).await?);
+            let start = match office.server {
+                Some(_) => start_at_server(&**mailbox).await?,
+                None => Cursor::from(0),
+            };
+            places.push(self.past(&**mailbox, start, &mut lines).await?);
         }
         if let Some(mailbox) = mailboxes.first() {
             self.note_unknown(&lines, &**mailbox, output).await;
@@ -168,22 +173,23 @@ impl LogCommand {
         }
     }
 
-    /// The past events of a mailbox. Returns the end of its log.
-    async fn past(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<MailboxEvent>) -> Result<Cursor, Failure> {
-        let end = mailbox.events(None, Duration::ZERO).await?.cursor;
-        // A server's cursors are numbers: only the end of a long log is read.
-        let mut cursor = Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MAX_ENTRIES));
-        let mut clocks = Clocks::default();
-        for _ in 0..MAX_PAGES {
+    /// The past events of a mailbox from this cursor on. Returns the end of its log.
+    async fn past(
+        &self,
+        mailbox: &dyn Mailbox,
+        start: Cursor,
+        lines: &mut Vec<MailboxEvent>,
+    ) -> Result<Cursor, Failure> {
+        let (mut cursor, mut clocks) = (start, Clocks::default());
+        loop {
             let page = mailbox.events(Some(cursor), Duration::ZERO).await?;
-            if page.events.is_empty() {
-                return Ok(page.cursor);
-            }
             cursor = page.cursor;
+            if page.events.is_empty() {
+                return Ok(cursor);
+            }
             let me = mailbox.me();
             self.collect(lines, page.events.into_iter().map(|entry| clocks.line(me.clone(), entry.event)));
         }
-        Ok(end)
     }
 
     async fn follow_mailboxes(
@@ -247,6 +253,13 @@ impl Clocks {
             _ => Some(line),
         }
     }
+}
+
+/// Where to begin in a long log of a server. Its cursors are numbers of entries; those of a directory are not, and its
+/// log is read from the start.
+async fn start_at_server(mailbox: &dyn Mailbox) -> Result<Cursor, Failure> {
+    let end = mailbox.events(None, Duration::ZERO).await?.cursor;
+    Ok(Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MAX_ENTRIES)))
 }
 
 fn show(line: &MailboxEvent, output: Output) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use amb_core::{Draft, Mailbox};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -220,4 +221,19 @@ async fn a_transcript_is_shared_and_taken_back() {
     let files = ["--dir", "mail", "--as", "ann", "transcript", "share", "chat:1", "ben"];
     let files = soon(amb(machine.home.path()).args(files).output()).await.unwrap();
     assert_eq!(files.status.code(), Some(7), "{}", said(&files));
+}
+
+#[tokio::test]
+async fn the_log_of_a_server_is_shown_however_long_it_is() {
+    let machine = Machine::new().await;
+    machine.agents(&["ann", "ben"]).await;
+    let url = machine.office.url("").parse().unwrap();
+    let ann = amb_client::Client::open(url, machine.key("ann").into()).await.unwrap();
+    for number in 0..125 {
+        ann.send(Draft::text("ben".parse().unwrap(), "Plan", format!("word {number}"))).await.unwrap();
+    }
+    let told = machine.does(&["--as", "ben", "log"]).await;
+    assert!(told.lines().last().unwrap().contains("word 124"), "{told}");
+    let all = machine.does(&["--as", "ben", "log", "--limit", "1000", "--kind", "message"]).await;
+    assert_eq!(all.lines().count(), 125, "{all}");
 }

@@ -2,6 +2,8 @@
 
 use std::process::{Output, Stdio};
 
+use amb_core::{Draft, Mailbox};
+use amb_dir::{DirOffice, DirOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -212,4 +214,21 @@ async fn the_log_of_a_directory_tells_what_everybody_does() {
     };
     assert_eq!(soon(told).await, "cat");
     following.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_log_of_a_directory_is_shown_however_long_it_is() {
+    let world = World::new().await;
+    let office = DirOffice::open(&world.root.path().join("mail"), DirOptions::default()).unwrap();
+    let ann = office.mailbox("ann".parse().unwrap());
+    for number in 0..125 {
+        ann.send(Draft::text("ben".parse().unwrap(), "Plan", format!("word {number}"))).await.unwrap();
+    }
+    for arguments in [&["log"][..], &["log", "--since", "1h"], &["log", "--agent", "ann"]] {
+        let told = world.amb("ben", arguments).await;
+        assert!(told.lines().last().unwrap().contains("word 124"), "{arguments:?}: {told}");
+        assert_eq!(told.lines().count(), 20, "{arguments:?}: {told}");
+    }
+    let all = world.amb("ben", &["log", "--limit", "1000"]).await;
+    assert_eq!(all.lines().count(), 125, "{all}");
 }
