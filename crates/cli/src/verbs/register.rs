@@ -1,7 +1,7 @@
 //! `amb register`: registers an agent or changes its card.
 
 use amb_client::ExposeSecret;
-use amb_core::{AgentName, AllowFrom, Card, limits};
+use amb_core::{AgentName, AllowFrom, Card};
 use serde_json::{Value, json};
 
 use crate::args::OfficeArgs;
@@ -11,8 +11,8 @@ use crate::{household, keys};
 
 /// Register an agent, or change what it says about itself
 ///
-/// Of several the first that cannot be registered ends it; those before it stay. With --json one agent is an object,
-/// several are a list.
+/// An agent that is registered keeps what no option changes. Of several the first that cannot be registered ends it;
+/// those before it stay. With --json one agent is an object, several are a list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,17 +26,17 @@ pub(crate) struct RegisterCommand {
     #[arg(value_name = "NAME")]
     names: Vec<AgentName>,
     /// What it is, in a sentence
-    #[arg(long, value_name = "D", default_value = "")]
-    description: String,
+    #[arg(long, value_name = "D")]
+    description: Option<String>,
     /// Something it can do; repeat for more
     #[arg(long = "capability", value_name = "C")]
     capabilities: Vec<String>,
-    /// An agent that may write to it; repeat for more, '*' for everybody (the default)
+    /// An agent that may write to it; repeat for more, '*' for everybody (a new agent's default)
     #[arg(long = "allow-from", value_name = "A")]
     allow_from: Vec<String>,
-    /// How many tasks it works on at once
-    #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_MAX_CONCURRENT_TASKS)]
-    max_concurrent_tasks: u32,
+    /// How many tasks it works on at once; 3 for a new agent
+    #[arg(long, value_name = "N")]
+    max_concurrent_tasks: Option<u32>,
     /// At a server: how to reach the agent's owner
     #[arg(long, value_name = "CONTACT")]
     owner_contact: Option<String>,
@@ -76,19 +76,24 @@ impl RegisterCommand {
         result
     }
 
+    /// This card with what the options change.
+    fn card(&self, present: Card) -> Card {
+        let given = |values: &Vec<String>| (!values.is_empty()).then(|| values.clone());
+        Card {
+            description: self.description.clone().unwrap_or(present.description),
+            capabilities: given(&self.capabilities).unwrap_or(present.capabilities),
+            allow_from: given(&self.allow_from).map_or(present.allow_from, AllowFrom),
+            max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(present.max_concurrent_tasks),
+        }
+    }
+
     /// Registers one agent. Returns its JSON document where `--json` was given.
     async fn register(&self, name: &AgentName, office: &OfficeArgs, output: Output) -> Result<Option<Value>, Failure> {
         let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
-        let has_list = !self.allow_from.is_empty();
-        let card = Card {
-            description: self.description.clone(),
-            capabilities: self.capabilities.clone(),
-            allow_from: if has_list { AllowFrom(self.allow_from.clone()) } else { AllowFrom::default() },
-            max_concurrent_tasks: self.max_concurrent_tasks,
-        };
         match &office.server {
             // A stored key means that the name is this user's own: only the card changes.
             Some(server) if self.anew || keys::find(server, name)?.is_none() => {
+                let card = self.card(Card::default());
                 card.check()?;
                 let household = household::token_to_join(&office, server, self.household)?;
                 let registered = amb_client::register(
@@ -116,7 +121,8 @@ impl RegisterCommand {
             }
             _ => {
                 let mailbox = office.open().await?;
-                let entry = mailbox.register(card).await?;
+                let present = mailbox.agent(name).await?.map(|entry| entry.card).unwrap_or_default();
+                let entry = mailbox.register(self.card(present)).await?;
                 if output.json {
                     return Ok(Some(serde_json::to_value(&entry)?));
                 }

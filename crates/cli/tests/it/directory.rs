@@ -420,3 +420,28 @@ async fn a_deadline_from_now_can_be_repeated_under_its_key() {
         assert!(words.contains("key"), "{layout}: {words}");
     }
 }
+
+#[tokio::test]
+async fn registering_again_leaves_of_the_card_what_no_option_changes() {
+    let world = World::new("nanobot");
+    let first = [
+        "register",
+        "--allow-from",
+        "ann",
+        "--max-concurrent-tasks",
+        "1",
+        "--capability",
+        "rust",
+        "--description",
+        "old",
+    ];
+    world.amb("ben", &first).await;
+    for (again, description) in [(&["register"][..], "old"), (&["register", "--description", "new"], "new")] {
+        world.amb("ben", again).await;
+        let card = world.registry("ben");
+        assert_eq!((&card["allow_from"], &card["capabilities"]), (&json!(["ann"]), &json!(["rust"])), "{card}");
+        assert_eq!((&card["max_concurrent_tasks"], &card["description"]), (&json!(1), &json!(description)), "{card}");
+    }
+    world.amb("ben", &["register", "--allow-from", "*"]).await;
+    assert_eq!(world.registry("ben")["allow_from"], json!(["*"]));
+}

@@ -237,3 +237,19 @@ async fn the_log_of_a_server_is_shown_however_long_it_is() {
     let all = machine.does(&["--as", "ben", "log", "--limit", "1000", "--kind", "message"]).await;
     assert_eq!(all.lines().count(), 125, "{all}");
 }
+
+#[tokio::test]
+async fn registering_again_leaves_of_the_card_what_no_option_changes() {
+    let machine = Machine::new().await;
+    machine.does(&["register", "ann"]).await;
+    let first = ["register", "ben", "--allow-from", "ann", "--max-concurrent-tasks", "1", "--capability", "rust"];
+    machine.does(&first).await;
+    for (again, description) in [(&["register", "ben"][..], ""), (&["register", "ben", "--description", "new"], "new")]
+    {
+        let card = machine.json(again).await;
+        assert_eq!((&card["allow_from"], &card["capabilities"]), (&json!(["ann"]), &json!(["rust"])), "{card}");
+        assert_eq!((&card["max_concurrent_tasks"], &card["description"]), (&json!(1), &json!(description)), "{card}");
+    }
+    let card = machine.json(&["register", "ben", "--allow-from", "*"]).await;
+    assert_eq!(card["allow_from"], json!(["*"]));
+}
