@@ -104,12 +104,11 @@ impl TranscriptPlace {
         Ok(TranscriptStore::open(&root)?)
     }
 
-    /// Whether a server's transcript is meant. A server that merely runs here does not replace nanobot's files where
-    /// those exist.
+    /// Whether a server's transcript is meant. The local office that nobody named does not count: the agents of one
+    /// machine share nanobot's files, and at a server each would have a transcript of its own.
     fn is_remote(&self, office: &OfficeArgs) -> bool {
-        let has_files = || home::nanobot_transcripts().is_ok_and(|root| root.is_dir());
         let is_named = office.origin != OfficeOrigin::Local || self.owner.is_some();
-        self.root.is_none() && office.server.is_some() && (is_named || !has_files())
+        self.root.is_none() && office.server.is_some() && is_named
     }
 }
 

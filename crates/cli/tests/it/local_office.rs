@@ -302,3 +302,17 @@ async fn up_says_what_to_change_where_nothing_can_be_written() {
     let words = String::from_utf8(ended.stderr).unwrap();
     assert!(ended.status.code() == Some(1) && words.contains("HOME") && words.contains("cannot be made"), "{words}");
 }
+
+#[tokio::test]
+async fn transcripts_are_shared_files_beside_a_local_office_too() {
+    let home = Home::new();
+    home.amb(&["up"]).await;
+    home.amb(&["register", "ann", "ben"]).await;
+    home.amb(&["--as", "ann", "transcript", "append", "feishu:oc_1", "hi", "--role", "assistant", "--sender", "ann"])
+        .await;
+    let lines = home.json(&["--as", "ben", "transcript", "recent", "feishu:oc_1"]).await;
+    assert_eq!(lines[0]["content"], "hi");
+    assert!(home.root.path().join(".nanobot/transcripts/feishu_oc_1.jsonl").exists());
+    let named = ["--office", "local", "--as", "ben", "transcript", "recent", "feishu:oc_1"];
+    assert_eq!(home.refused(&named).await.0, 3, "an office that was named has transcripts of its own");
+}
