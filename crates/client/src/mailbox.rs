@@ -9,7 +9,7 @@ use amb_core::doc::{
 };
 use amb_core::error::if_found;
 use amb_core::event::EventPage;
-use amb_core::limits::MAX_CLAIMED;
+use amb_core::limits::{MAX_CLAIMED, MAX_TASKS};
 use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter, no_task};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
@@ -242,6 +242,7 @@ impl Mailbox for Client {
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         let call = self.http.get(&["tasks"]).query("owned", filter.owned).query("state", filter.state);
+        let call = call.query("limit", Some(MAX_TASKS));
         Ok(self.http.fetch::<Tasks>(call.query("open", filter.open.then_some(true))).await?.tasks)
     }
 

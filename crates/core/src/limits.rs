@@ -101,6 +101,8 @@ pub const DEFAULT_TRANSCRIPT_LINES: usize = 20;
 pub const MAX_TRANSCRIPT_LINES: usize = 1_000;
 /// Most entries in one page of events.
 pub const MAX_EVENTS: usize = 500;
+/// Most tasks in one list of a server.
+pub const MAX_TASKS: u32 = 500;
 
 /// The earliest time that is stored: both databases have the years from 1 on.
 pub const FIRST_TIME: Timestamp = Timestamp::constant(-62_135_596_800, 0);

@@ -1,5 +1,6 @@
 //! `amb task`: the tasks given and taken.
 
+use amb_core::limits::MAX_TASKS;
 use amb_core::mailbox::TaskFilter;
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Mailbox, Task, TaskState};
@@ -106,7 +107,13 @@ impl TaskCommand {
                 if output.for_person {
                     fill_subjects(&*mailbox, &mut tasks).await;
                 }
-                return list(&tasks, output);
+                list(&tasks, output)?;
+                if office.server.is_some() && tasks.len() >= MAX_TASKS as usize {
+                    output.note(format!(
+                        "these are the newest {MAX_TASKS}, and there may be more; --open, --state, --owned and --given narrow the list"
+                    ));
+                }
+                return Ok(());
             }
             TaskVerb::Accept(step) => (step, TaskState::Accepted),
             TaskVerb::Reject(step) => (step, TaskState::Rejected),

@@ -253,3 +253,25 @@ async fn registering_again_leaves_of_the_card_what_no_option_changes() {
     let card = machine.json(&["register", "ben", "--allow-from", "*"]).await;
     assert_eq!(card["allow_from"], json!(["*"]));
 }
+
+#[tokio::test]
+async fn a_list_of_tasks_that_is_cut_says_so() {
+    let machine = Machine::new().await;
+    machine.agents(&["ann", "ben"]).await;
+    let url = machine.office.url("").parse().unwrap();
+    let ann = amb_client::Client::open(url, machine.key("ann").into()).await.unwrap();
+    let ask = async |count: usize| {
+        for number in 0..count {
+            ann.send(Draft::task("ben".parse().unwrap(), "Work", format!("piece {number}"))).await.unwrap();
+        }
+    };
+    ask(130).await;
+    let list = ["--as", "ben", "task", "list"];
+    let ended = machine.run(&list).await;
+    assert_eq!(ended.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count(), 131, "with the head");
+    assert!(ended.stderr.is_empty(), "{}", said(&ended));
+    ask(380).await;
+    let ended = machine.run(&list).await;
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.contains("the newest 500") && told.contains("--open"), "{told}");
+}

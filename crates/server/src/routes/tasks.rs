@@ -1,7 +1,7 @@
 //! `/tasks`: listing tasks and changing their state. A task is created by sending a message of kind `task`.
 
 use amb_core::doc::{Chain, Tasks};
-use amb_core::limits::MAX_NOTE_CHARS;
+use amb_core::limits::{MAX_NOTE_CHARS, MAX_TASKS};
 use amb_core::mailbox::TaskFilter;
 use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
 use axum::extract::State;
@@ -13,9 +13,6 @@ use crate::request::{
     Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_optional_text, check_range,
     default_limit, fit_page, optional_boolean, parse_id,
 };
-
-/// Maximum number of tasks in one response.
-const MAX_TASKS: u32 = 500;
 
 /// Which tasks. All conditions hold together.
 #[derive(Deserialize, IntoParams)]
