@@ -5,7 +5,7 @@ mod live;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use amb_mcp::{LazyMailbox, McpOptions, PeerNetwork, WakeOptions, serve_http, serve_stdio};
+use amb_mcp::{LazyMailbox, McpOptions, PeerNetwork, ServeError, WakeOptions, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
@@ -87,6 +87,9 @@ impl McpCommand {
         let Some(address) = self.http else {
             return Ok(serve_stdio(mailbox, options).await.context("the client")?);
         };
+        if !address.ip().is_loopback() {
+            return Err(Failure::usage(ServeError::NotLoopback(address).to_string()));
+        }
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         output.say(format!("listening on http://{}/mcp", listener.local_addr()?))?;
         Ok(serve_http(listener, mailbox, options, shutdown()).await.context("the listener")?)

@@ -445,3 +445,11 @@ async fn registering_again_leaves_of_the_card_what_no_option_changes() {
     world.amb("ben", &["register", "--allow-from", "*"]).await;
     assert_eq!(world.registry("ben")["allow_from"], json!(["*"]));
 }
+
+#[tokio::test]
+async fn a_server_without_keys_is_refused_before_it_says_where_it_listens() {
+    let world = World::new("nanobot");
+    let ended = world.run("ann", &["mcp", "--http", "0.0.0.0:0"], b"").await;
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(2), &b""[..]));
+    assert!(String::from_utf8(ended.stderr).unwrap().contains("listen on 127.0.0.1"));
+}
