@@ -8,6 +8,7 @@ use amb_live::{
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::input::stdin;
 use crate::nats::{EnvelopeArgs, NatsArgs, connect, unreachable};
 use crate::output::{Output, preview, visible};
 use crate::signals::interrupted;
@@ -40,7 +41,7 @@ enum PeerVerb {
     Send {
         /// The agent; '*'; or one goal, listed or not, as GOAL or AGENT/GOAL
         to: String,
-        /// What to say, 64 KB at most
+        /// What to say, 64 KB at most; - reads it from stdin
         message: String,
         /// Ties a question to its answers: a UUID
         #[arg(long, value_name = "UUID")]
@@ -104,6 +105,7 @@ impl PeerCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
             PeerVerb::Send { to, message, correlation_id, durable, envelope, delegates, nats } => {
+                let message = if message == "-" { stdin()? } else { message };
                 let live = connect(envelope.apply(nats.options()?)).await?;
                 let mut context = delegates.context(&live, office.acting_agent()?);
                 if durable {

@@ -8,7 +8,7 @@ use amb_live::broker::{Inlet, ParcelRefused};
 use amb_live::{GoalId, LivePeers, NatsOptions, Parcel};
 use amb_testing::NatsServer;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::server_office::soon;
@@ -46,6 +46,12 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
     assert_eq!(String::from_utf8(sent.stdout).unwrap().trim(), "delivered to 1 goal");
     let heard: Value = serde_json::from_str(&soon(said.next_line()).await.unwrap().unwrap()).unwrap();
     assert_eq!((&heard["from_agent_id"], &heard["body"]), (&"ann".into(), &"task #1 is ready".into()));
+
+    let mut piped = amb(&nats, "ann", &["peer", "send", "ben", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    piped.stdin.take().unwrap().write_all(b"from a pipe").await.unwrap();
+    assert!(soon(piped.wait()).await.unwrap().success());
+    let heard: Value = serde_json::from_str(&soon(said.next_line()).await.unwrap().unwrap()).unwrap();
+    assert_eq!(heard["body"], "from a pipe");
 
     ben.start_kill().unwrap();
     soon(ben.wait()).await.unwrap();
