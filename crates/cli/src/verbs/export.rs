@@ -36,10 +36,8 @@ pub(crate) struct ExportCommand {
 
 impl ExportCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let Some(server) = &office.server else {
-            let detail = "mail in a directory is files already: copy them; --server URL exports from a server";
-            return Err(Failure::Office(OfficeError::unsupported(detail)));
-        };
+        let detail = "mail in a directory is files already: copy them; --server URL exports from a server";
+        let server = office.server_or(detail)?;
         let mailbox = office.client(server).await?;
         let Some(file) = &self.output else {
             let out = io::stdout().lock();

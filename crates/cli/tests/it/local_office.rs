@@ -316,3 +316,9 @@ async fn transcripts_are_shared_files_beside_a_local_office_too() {
     let named = ["--office", "local", "--as", "ben", "transcript", "recent", "feishu:oc_1"];
     assert_eq!(home.refused(&named).await.0, 3, "an office that was named has transcripts of its own");
 }
+
+#[tokio::test]
+async fn an_export_without_any_office_says_how_to_get_one() {
+    let (code, words) = Home::new().refused(&["--as", "ann", "export"]).await;
+    assert!(code == 3 && words.contains("`amb up`"), "{code} {words}");
+}
