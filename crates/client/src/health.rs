@@ -34,7 +34,7 @@ struct HealthDocument {
 
 /// Checks the health of a server; needs no key. An error means that it cannot be reached, or that it is no office.
 pub async fn health(server: &ServerUrl) -> Result<ServerHealth, OfficeError> {
-    let http = Http::new(server.clone(), None)?;
+    let http = Http::new(server.clone(), None)?.with_timeout(TIMEOUT);
     let started = Instant::now();
     let response = http.send_once(&http.get(&["health"]), TIMEOUT).await?;
     let (status, clock) = (response.status(), clock(response.headers()));

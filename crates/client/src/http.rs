@@ -94,6 +94,11 @@ impl Http {
         Ok(Self { client, server, key, timeout: CALL_TIMEOUT })
     }
 
+    /// The same with another timeout, which its errors name.
+    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     pub(crate) fn server(&self) -> &ServerUrl {
         &self.server
     }
@@ -288,6 +293,9 @@ mod tests {
         assert!(error.detail().contains("did not answer within"), "{error}");
         assert!(!error.may_be_done(), "a GET changes nothing");
         assert_eq!(requests.load(Ordering::SeqCst), 1, "the timeout is for all attempts together");
+        let http = http.with_timeout(Duration::from_secs(1));
+        let error = http.send_once(&http.get(&["health"]), Duration::from_secs(1)).await.unwrap_err();
+        assert!(error.detail().contains("did not answer within 1 seconds"), "{error}");
     }
 
     #[tokio::test]
