@@ -1,6 +1,8 @@
 //! Settings in TOML, with every comment and every table where it was.
 
-use anyhow::{Context, Result, bail};
+use std::ops::Range;
+
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use toml_edit::{DocumentMut, TableLike};
 
@@ -8,7 +10,14 @@ use super::value::to_toml;
 use super::{ConfigValue, Setting};
 
 fn parse(text: &str) -> Result<DocumentMut> {
-    text.parse::<DocumentMut>().context("the file is not TOML; mend it first")
+    text.parse::<DocumentMut>().map_err(|error| not_toml(text, error.span(), error.message()))
+}
+
+/// The parser's own error spans several lines, with an excerpt of the file.
+fn not_toml(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
+    let line =
+        span.map_or(1, |span| text.as_bytes()[..span.start.min(text.len())].split(|byte| *byte == b'\n').count());
+    anyhow!("the file is not TOML; mend it first: line {line}: {}", message.replace('\n', ", "))
 }
 
 /// Adds the setting to the text.
@@ -97,7 +106,7 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
 
 /// The value at a path.
 pub(super) fn value_at(text: &str, path: &[impl AsRef<str>]) -> Result<Option<Value>> {
-    let document: Value = ::toml::from_str(text).context("the file is not TOML; mend it first")?;
+    let document: Value = ::toml::from_str(text).map_err(|error| not_toml(text, error.span(), error.message()))?;
     Ok(path.iter().try_fold(&document, |value, key| value.get(key.as_ref())).cloned())
 }
 

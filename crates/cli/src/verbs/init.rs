@@ -78,7 +78,7 @@ impl InitCommand {
             return self.undo(config, output);
         }
         let section = match self.client {
-            InitClient::Nanobot => nanobot::section(config.text()).map_err(usage)?,
+            InitClient::Nanobot => nanobot::section(config.text()).map_err(|error| in_file(&config, error))?,
             _ => None,
         };
         // Arguments may be left out where nanobot's configuration has them.
@@ -129,7 +129,8 @@ impl InitCommand {
     fn warnings(&self, account: &ClientAccount, config: &ConfigFile) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
         if account.has_plugin && self.client == InitClient::Nanobot {
-            let server = server_at(config.format, config.text(), &self.client.path(&self.name)).map_err(usage)?;
+            let server = server_at(config.format, config.text(), &self.client.path(&self.name));
+            let server = server.map_err(|error| in_file(config, error))?;
             if server.is_some() {
                 warnings.push(format!(
                     "tools.mcpServers.{} is there from before, and the channel has tools of its own: `amb init nanobot --undo` \
@@ -220,9 +221,7 @@ impl InitCommand {
         if settings.first().is_none_or(|setting| setting.path != path) {
             return Ok(());
         }
-        let server = server_at(config.format, config.text(), &path)
-            .with_context(|| config.path.display().to_string())
-            .map_err(usage)?;
+        let server = server_at(config.format, config.text(), &path).map_err(|error| in_file(config, error))?;
         match server {
             Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != PROGRAM) => {
                 let taken = format!(
@@ -245,7 +244,8 @@ impl InitCommand {
         if office.server.is_some() && profile::key_from_env().is_some() {
             return Ok((office.open().await?.me().clone(), true));
         }
-        let configured = agent_at(config.format, config.text(), &self.client.path(&self.name)).map_err(usage)?;
+        let configured = agent_at(config.format, config.text(), &self.client.path(&self.name));
+        let configured = configured.map_err(|error| in_file(config, error))?;
         let name = AgentName::parse(&configured.unwrap_or_else(|| self.client.name())).ok();
         Ok((name.ok_or_else(|| Failure::usage("say who the client is: --as NAME"))?, false))
     }
@@ -460,6 +460,11 @@ pub(crate) fn is_on_path(program: &str) -> bool {
 
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// An error in the client's file, which it names.
+fn in_file(config: &ConfigFile, error: anyhow::Error) -> Failure {
+    usage(error.context(config.path.display().to_string()))
 }
 
 fn usage(error: anyhow::Error) -> Failure {

@@ -190,3 +190,22 @@ fn the_exit_code_says_the_kind_of_failure() {
     assert_eq!(code(&server), 6, "a server that is not there");
     assert_eq!(code(&init("cursor")), 0);
 }
+
+#[test]
+fn a_file_that_cannot_be_parsed_is_named_in_one_line() {
+    for (client, file, text, words) in [
+        ("claude-code", ".mcp.json", "{broken", "not JSON"),
+        ("codex", ".codex/config.toml", "a = 1\nb = [", "not TOML; mend it first: line 2: "),
+        ("nanobot", ".nanobot/config.json", "{broken", "not JSON"),
+    ] {
+        let machine = Machine::new();
+        machine.write(file, text);
+        for more in [&[][..], &["--as", "ann"], &["--undo"]] {
+            let ended = machine.run(&[&["--dir", "mail", "init", client], more].concat());
+            let said = String::from_utf8(ended.stderr).unwrap();
+            assert_eq!(ended.status.code(), Some(2), "{said}");
+            assert!(said.contains(file) && said.contains(words), "{client} {more:?}: {said}");
+            assert!(said.lines().count() == 1 && !said.contains("U+000A"), "{client} {more:?}: {said}");
+        }
+    }
+}
