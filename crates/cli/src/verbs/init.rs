@@ -223,7 +223,7 @@ impl InitCommand {
         }
         let server = server_at(config.format, config.text(), &path).map_err(|error| in_file(config, error))?;
         match server {
-            Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != PROGRAM) => {
+            Some(command) if !is_ours(&command) => {
                 let taken = format!(
                     "{} has a server {:?} already, which runs {command}; choose another name with --name",
                     config.path.display(),
@@ -460,6 +460,12 @@ pub(crate) fn is_on_path(program: &str) -> bool {
 
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Whether a client's command runs this program, also where it was installed under another name.
+fn is_ours(command: &str) -> bool {
+    let command = Path::new(command);
+    command.file_stem().is_some_and(|stem| stem == PROGRAM) || std::env::current_exe().is_ok_and(|me| me == command)
 }
 
 /// An error in the client's file, which it names.

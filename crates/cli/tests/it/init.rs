@@ -209,3 +209,16 @@ fn a_file_that_cannot_be_parsed_is_named_in_one_line() {
         }
     }
 }
+
+#[test]
+fn a_program_under_another_name_knows_its_own_settings() {
+    let machine = Machine::new();
+    let program = machine.path("amb-next");
+    fs_err::copy(env!("CARGO_BIN_EXE_amb"), &program).unwrap();
+    for more in [&[][..], &[], &["--undo"]] {
+        let mut amb = std::process::Command::new(&program);
+        amb.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", machine.home.path()).current_dir(machine.home.path());
+        let ended = amb.args(["--dir", "mail", "--as", "ann", "init", "codex"]).args(more).output().unwrap();
+        assert!(ended.status.success(), "{more:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
