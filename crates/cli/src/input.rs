@@ -12,14 +12,19 @@ use crate::{durable, home};
 /// In the editor, what follows this line is not part of the text.
 const SCISSORS: &str = "# ------ 8< ------ what follows is not sent";
 
+/// The error of the verbs that can send a file instead.
+const NOT_TEXT: &str = "what came on stdin is not UTF-8; put such content in a file and name it with --file";
+
 /// All of stdin as text, but at most one byte more than a message may have, so that too much is detected.
 pub(crate) fn stdin() -> Result<String, Failure> {
+    read_stdin("what came on stdin is not UTF-8, and only text can be given so")
+}
+
+fn read_stdin(not_text: &str) -> Result<String, Failure> {
     let mut text = String::new();
     match std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_string(&mut text) {
         Ok(_) => Ok(text),
-        Err(error) if error.kind() == ErrorKind::InvalidData => {
-            Err(Failure::usage("what came on stdin is not UTF-8; put such content in a file and name it with --file"))
-        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(Failure::usage(not_text)),
         Err(error) => Err(error.into()),
     }
 }
@@ -37,11 +42,11 @@ impl ComposedText {
     pub(crate) fn read(argument: Option<&str>, hint: &str) -> Result<Self, Failure> {
         let plain = |text: String| Self { text, draft: None };
         match argument {
-            Some("-") => stdin().map(plain),
+            Some("-") => read_stdin(NOT_TEXT).map(plain),
             Some(text) => Ok(plain(text.to_owned())),
             None if std::io::stdin().is_terminal() => Self::edit(hint),
             None => {
-                let text = stdin()?;
+                let text = read_stdin(NOT_TEXT)?;
                 if text.trim().is_empty() {
                     return Err(Failure::usage("say something: TEXT, - for stdin, --file or --data"));
                 }

@@ -177,6 +177,7 @@ async fn invalid_arguments_are_reported_as_bad_input() {
         let (code, said) = world.refused("ann", arguments, stdin).await;
         assert_eq!(code, 2, "{arguments:?}: {said}");
         assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(arguments[0] == "send" || !said.contains("--file"), "no advice that the verb does not know: {said}");
     }
 }
 
