@@ -57,25 +57,23 @@ impl Output {
 
     /// Prints one JSON document with line breaks.
     pub(crate) fn document(self, value: &impl Serialize) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, value)?;
-        out.write_all(b"\n")?;
-        out.flush()
+        to_stdout(|out| {
+            serde_json::to_writer_pretty(&mut *out, value)?;
+            out.write_all(b"\n")
+        })
     }
 
     /// Prints a JSON value on one line, for streams.
     pub(crate) fn json_line(self, value: &impl Serialize) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, value)?;
-        out.write_all(b"\n")?;
-        out.flush()
+        to_stdout(|out| {
+            serde_json::to_writer(&mut *out, value)?;
+            out.write_all(b"\n")
+        })
     }
 
     /// Prints text for people, and a line break.
     pub(crate) fn say(self, text: impl AsRef<str>) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", text.as_ref())?;
-        out.flush()
+        to_stdout(|out| writeln!(out, "{}", text.as_ref()))
     }
 
     /// Prints one item of a stream: a line of JSON for programs, text for people.
@@ -154,6 +152,14 @@ impl Output {
         let width = if self.for_person { table::terminal_width() } else { None };
         self.say(table::render(head, rows, width, self.colour))
     }
+}
+
+/// Writes to stdout at once. An error names it: a verb that changes something has done so by then.
+fn to_stdout(write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    write(&mut out)
+        .and_then(|()| out.flush())
+        .map_err(|error| io::Error::new(error.kind(), format!("standard output could not be written: {error}")))
 }
 
 /// Initialises logging to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.

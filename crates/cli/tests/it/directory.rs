@@ -448,6 +448,25 @@ async fn registering_again_leaves_of_the_card_what_no_option_changes() {
 }
 
 #[tokio::test]
+async fn an_output_that_cannot_be_written_is_named() {
+    let world = World::new("nanobot");
+    world.amb("ben", &["register"]).await;
+    let mut amb = Command::new(env!("CARGO_BIN_EXE_amb"));
+    amb.env_clear()
+        .env("HOME", world.root.path())
+        .arg("--dir")
+        .arg(world.mail())
+        .args(["--as", "ann", "send", "ben", "hello"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let amb = amb.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = soon(amb.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output could not be written: "), "{said}");
+    assert_eq!(world.json("ben", &["inbox"]).await["sessions"].as_array().unwrap().len(), 1, "the message is there");
+}
+
+#[tokio::test]
 async fn a_server_without_keys_is_refused_before_it_says_where_it_listens() {
     let world = World::new("nanobot");
     let ended = world.run("ann", &["mcp", "--http", "0.0.0.0:0"], b"").await;
