@@ -91,6 +91,17 @@ fn a_command_answers_mail_and_the_bridge_reports_its_status() {
 }
 
 #[test]
+fn a_second_bridge_for_an_agent_is_a_conflict() {
+    let office = Office::new();
+    let state = tempfile::tempdir().unwrap();
+    let _first = amb_bridge::Ledger::open(state.path()).unwrap();
+    let second = ["bridge", "exec", "--state", state.path().to_str().unwrap(), "--", "true"];
+    let ended = office.command("ben", &second).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(5) && said.contains("another bridge for this agent is running"), "{said}");
+}
+
+#[test]
 fn a_bridge_killed_at_random_leaves_one_reply_for_each_mail() {
     let office = Office::new();
     let mut mail = Vec::new();

@@ -1,10 +1,11 @@
 //! The common part of all bridges: opens the mailbox and the ledger, and runs until it is stopped.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use amb_bridge::{Bridge, BridgeOptions, Ledger, Runtime};
-use amb_core::{Backoff, Mailbox};
+use amb_core::{Backoff, Code, Mailbox, OfficeError};
 use tokio::task::JoinSet;
 
 use super::{BridgeArgs, state};
@@ -29,7 +30,11 @@ impl BridgeArgs {
         let mailbox = open_mailbox(office).await?;
         let _archiving = self.archiving.start(office)?;
         let state = state::directory(office, mailbox.me(), self.state.as_deref())?;
-        Ok(OpenBridge { ledger: Ledger::open(&state)?, mailbox, state, _archiving })
+        let ledger = Ledger::open(&state).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => OfficeError::new(Code::Conflict, error.to_string()).into(),
+            _ => Failure::from(error),
+        })?;
+        Ok(OpenBridge { ledger, mailbox, state, _archiving })
     }
 }
 
