@@ -242,7 +242,7 @@ pub enum RejectReason {
         assignee: AgentName,
     },
     /// The quota is full.
-    #[error("quota: {current} of {max} tasks are under way; try again when one has ended")]
+    #[error("quota: {}", over_quota(*.current, *.max))]
     Quota {
         /// Number of current tasks.
         current: u32,
@@ -255,6 +255,13 @@ pub enum RejectReason {
         /// The deadline.
         deadline: Timestamp,
     },
+}
+
+fn over_quota(current: u32, max: u32) -> String {
+    match max {
+        0 => "this agent takes no tasks; send it a message instead".into(),
+        _ => format!("{current} of {max} tasks are under way; try again when one has ended"),
+    }
 }
 
 /// The facts for the decision.
@@ -309,6 +316,13 @@ pub fn decide_move(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_says_what_the_sender_can_do() {
+        let said = |current, max| RejectReason::Quota { current, max }.to_string();
+        assert_eq!(said(2, 2), "quota: 2 of 2 tasks are under way; try again when one has ended");
+        assert_eq!(said(0, 0), "quota: this agent takes no tasks; send it a message instead");
+    }
 
     #[test]
     fn a_deadline_is_a_moment_or_a_span_from_now() {
