@@ -27,7 +27,7 @@ pub struct PeerListing {
 /// The result of `send_to_peer`: where the message arrived, and why it did not elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PeerDelivery {
-    /// Goals whose inbox took the message.
+    /// Goals whose inbox took the message; without live peers, the id of the durable message.
     pub delivered_to: Vec<String>,
     /// Goals to which the message was published without an acknowledgement.
     #[serde(skip_serializing_if = "Vec::is_empty")]

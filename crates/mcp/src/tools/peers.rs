@@ -210,7 +210,12 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
             return Err(OfficeError::invalid("`*` reaches live peers only, and none are set up; name one"));
         }
         None => match to.parse() {
-            Ok(to) => by_mail(call, &to, message, correlation).await?,
+            Ok(to) => {
+                let mut mailed = by_mail(call, &to, message, correlation).await?;
+                // Without live peers mail is the delivery.
+                mailed.delivered_to = mailed.mailed_to.iter().map(|mailed| mailed.message_id.to_string()).collect();
+                mailed
+            }
             Err(bad) => unreachable(format!("unknown agent_id `{}`: {bad}", line(to))),
         },
     };
@@ -222,7 +227,7 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
     }
-    ToolAnswer::new(describe(&line(to), &delivery), &delivery)
+    ToolAnswer::new(describe(&line(to), &delivery, call.peers.is_some()), &delivery)
 }
 
 /// Sends to live goals first. Where it is unknown who runs now, leaves the message in the mailbox.
@@ -252,9 +257,9 @@ async fn live_or_by_mail(
     Ok(delivery)
 }
 
-fn describe(to: &str, delivery: &PeerDelivery) -> String {
+fn describe(to: &str, delivery: &PeerDelivery, live: bool) -> String {
     let mut lines = Vec::new();
-    if !delivery.delivered_to.is_empty() {
+    if live && !delivery.delivered_to.is_empty() {
         lines.push(format!("Delivered to {to} (live goals): {}.", delivery.delivered_to.join(", ")));
     }
     if !delivery.published_to.is_empty() {

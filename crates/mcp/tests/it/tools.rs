@@ -252,7 +252,8 @@ async fn a_note_to_a_peer_is_durable_mail_with_its_correlation() {
     let note = json!({"to": "bob", "message": "task #1 ready", "correlation_id": id});
     let (text, data) = alice.call("send_to_peer", note).await;
     assert!(text.starts_with("Left in the mailbox of bob: message_id "), "{text}");
-    assert_eq!((&data["delivered_to"], &data["mailed_to"][0]["agent_id"]), (&json!([]), &json!("bob")), "{data}");
+    assert_eq!(data["mailed_to"][0]["agent_id"], "bob", "{data}");
+    assert_eq!(data["delivered_to"], json!([data["mailed_to"][0]["message_id"]]), "{data}");
     assert_eq!(data["unreachable_reasons"], json!([]));
     let inbox = bob.inbox(true).await.unwrap();
     assert_eq!(inbox.sessions[0].recent_messages[0].content, "task #1 ready");
