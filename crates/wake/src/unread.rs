@@ -12,7 +12,7 @@ use crate::bell::WaitingMessage;
 /// The most messages that one ring covers; there may be more.
 const MAX_MESSAGES: usize = 64;
 
-/// Cached results of `is_spent`, which never change for a message. Bounded by [`MAX_MESSAGES`].
+/// Cached results of `is_spent`, which never change for a message. Bounded by `MAX_MESSAGES`.
 #[derive(Debug, Clone, Default)]
 pub struct SpentCache(HashMap<MessageId, bool>);
 
