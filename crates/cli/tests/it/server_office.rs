@@ -9,7 +9,7 @@ use amb_testing::http::HttpOffice;
 pub(crate) use amb_testing::http::{TestAgent as Agent, TestAnswer as Answer, client, soon};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::Method;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpStream;
@@ -68,9 +68,12 @@ impl Office {
         Self { child, address, office: HttpOffice::at(address.to_string()), _stdout: stdout }
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id().expect("a running server")).unwrap()).unwrap()
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id().expect("a running server")).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// kill -9.
@@ -80,8 +83,10 @@ impl Office {
     }
 
     /// SIGSTOP: it is there, takes connections, and answers nothing.
+    /// Returns when every thread has stopped: a signal that was sent stops them only when the process is next scheduled.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
+        waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).unwrap();
     }
 
     pub(crate) fn thaw(&self) {
