@@ -12,6 +12,9 @@ use crate::id::TaskId;
 use crate::limits::*;
 use crate::name::AgentName;
 
+/// At a server, the end of the description of an agent of a mounted directory.
+pub const MOUNTED_DIRECTORY: &str = "(mounted directory)";
+
 /// What an agent tells others about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

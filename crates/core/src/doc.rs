@@ -1,11 +1,20 @@
-//! The documents that offices return. Their JSON is the contract of the network office, field for field, and what
-//! `--json` prints over any office; fields beyond that contract are left out where they are empty.
+//! The documents of offices: what they return, and the request bodies of the network office. Their JSON is the contract
+//! of the network office, field for field, and answers are what `--json` prints over any office; fields beyond that
+//! contract are left out where they are empty.
 
+mod deserialize;
 mod household;
 mod pages;
+mod problem;
+mod requests;
+mod send;
 
+pub use deserialize::PlainName;
 pub use household::*;
 pub use pages::*;
+pub use problem::*;
+pub use requests::*;
+pub use send::*;
 
 use std::borrow::Cow;
 
@@ -21,7 +30,7 @@ use crate::receipt::Receipt;
 use crate::task::TaskRef;
 
 /// For fields that are left out when they have their default value.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -201,6 +210,9 @@ pub struct History {
     pub subject: String,
     /// The messages asked for, newest first.
     pub messages: Vec<MessageView>,
+    /// Whether the page ends early because of its size: the next one begins before the last message of this one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub truncated: bool,
 }
 
 /// The answer to a send: the message is durable.
@@ -307,9 +319,7 @@ pub struct Connection {
 }
 
 /// What to do with a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionChange {
     /// Refuse a pending request.
     Reject,

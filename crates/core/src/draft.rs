@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::Object;
 use crate::error::OfficeError;
@@ -13,7 +14,6 @@ use crate::route::Hop;
 
 /// A message to be sent. The office adds sender, time, session, ttl and trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Draft {
     /// The recipient.
     pub to: AgentName,
@@ -60,7 +60,7 @@ pub struct Draft {
 
 /// What the office adds to a draft.
 #[derive(Debug, Clone)]
-pub struct Accepted {
+pub struct AcceptedFields {
     /// The message's id.
     pub id: MessageId,
     /// The sender.
@@ -128,7 +128,7 @@ impl Draft {
     /// Notes in the metadata that somebody decided to pass this message on, unless it is marked automatic: such a
     /// message may be answered although it has no hops left.
     #[must_use]
-    pub fn noted(mut self) -> Self {
+    pub fn mark_relay(mut self) -> Self {
         if self.relay_of.is_some() && !self.is_automatic() {
             self.metadata.insert(AUTOMATIC.into(), false.into());
         }
@@ -136,8 +136,8 @@ impl Draft {
     }
 
     /// Converts the draft to a message. Its task, which the office opens, is not part of it yet.
-    pub fn into_message(self, accepted: Accepted) -> Message {
-        let this = self.noted();
+    pub fn into_message(self, accepted: AcceptedFields) -> Message {
+        let this = self.mark_relay();
         Message {
             id: accepted.id,
             from: accepted.from,
@@ -225,6 +225,13 @@ impl Draft {
         if metadata > MAX_METADATA_BYTES {
             return Err(OfficeError::too_large(format!("metadata has {metadata} bytes, at most {MAX_METADATA_BYTES}")));
         }
+        let data = self.parts.iter().filter_map(|part| if let Part::Data { data } = part { Some(data) } else { None });
+        let callback = self.callback.iter().flat_map(|callback| callback.extra.values());
+        if data.chain(self.metadata.values()).chain(callback).any(|value| is_deeper(value, MAX_JSON_DEPTH)) {
+            let detail =
+                format!("values in data, metadata and callback are nested at most {MAX_JSON_DEPTH} levels deep");
+            return Err(OfficeError::invalid(detail));
+        }
         let size = self.size();
         if size > MAX_MESSAGE_BYTES {
             return Err(OfficeError::too_large(format!(
@@ -232,6 +239,16 @@ impl Draft {
             )));
         }
         Ok(())
+    }
+}
+
+/// Whether arrays and objects are nested deeper than so many levels.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let inner = |value| levels == 0 || is_deeper(value, levels - 1);
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(inner),
+        Value::Object(fields) => levels == 0 || fields.values().any(inner),
+        _ => false,
     }
 }
 
@@ -284,10 +301,16 @@ mod tests {
         Draft::text("bob".parse().unwrap(), "Plan", "hello")
     }
 
+    /// So many arrays, one in the other.
+    fn nested(levels: usize) -> Value {
+        (1..levels).fold(Value::Array(Vec::new()), |inner, _| Value::Array(vec![inner]))
+    }
+
     #[test]
     fn a_draft_is_checked_without_a_lookup() {
         assert!(draft().check().is_ok());
         assert!(Draft { subject: Some("é".repeat(255)), ..draft() }.check().is_ok(), "lengths count characters");
+        assert!(Draft { parts: vec![Part::data(nested(MAX_JSON_DEPTH))], ..draft() }.check().is_ok());
         let bad = [
             Draft { subject: Some("x".repeat(256)), ..draft() },
             Draft { parts: vec![], ..draft() },
@@ -300,6 +323,8 @@ mod tests {
             Draft { kind: Kind::Task, deadline: Some(Timestamp::UNIX_EPOCH), deadline_in: Some(7_200), ..draft() },
             Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
             Draft { idempotency_key: Some(String::new()), ..draft() },
+            Draft { parts: vec![Part::data(nested(MAX_JSON_DEPTH + 1))], ..draft() },
+            Draft { metadata: [("k".to_owned(), nested(MAX_JSON_DEPTH + 1))].into_iter().collect(), ..draft() },
             Draft {
                 callback: Some(Callback {
                     extra: [("k".to_owned(), "x".repeat(MAX_MESSAGE_BYTES).into())].into_iter().collect(),
@@ -348,7 +373,7 @@ mod tests {
             ..draft()
         };
         let from: AgentName = "ann".parse().unwrap();
-        let accepted = Accepted {
+        let accepted = AcceptedFields {
             id: MessageId::parse("m1").unwrap(),
             from: from.clone(),
             at: Timestamp::UNIX_EPOCH,

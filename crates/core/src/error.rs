@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of failure. Stable: scripts, clients and the HTTP contract rely on these words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Code {
@@ -73,14 +72,14 @@ impl Code {
     }
 
     /// Whether the error is temporary: a repeat may succeed a while later.
-    pub fn is_passing(self) -> bool {
+    pub fn is_transient(self) -> bool {
         matches!(self, Code::Unavailable | Code::TooManyRequests)
     }
 
     /// Whether a repeat may succeed later although the caller changes nothing: the error is temporary, or ends once
     /// somebody repairs the office or renews a key. Bridges and mounts retry these; all other errors are final.
     pub fn may_succeed_later(self) -> bool {
-        self.is_passing() || matches!(self, Code::Internal | Code::Unauthorized)
+        self.is_transient() || matches!(self, Code::Internal | Code::Unauthorized)
     }
 }
 
@@ -112,9 +111,9 @@ impl OfficeError {
         self
     }
 
-    /// See [`Code::is_passing`].
-    pub fn is_passing(&self) -> bool {
-        self.code.is_passing()
+    /// See [`Code::is_transient`].
+    pub fn is_transient(&self) -> bool {
+        self.code.is_transient()
     }
 
     /// See [`Code::may_succeed_later`].

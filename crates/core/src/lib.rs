@@ -15,7 +15,7 @@
 //! | [`send`] | deciding a send, for every office |
 //! | [`stepping_in`] | what a household's person may do, and the rules for it |
 //! | [`wake`] | the state of waking an agent's clients |
-//! | [`doc`] | the documents that offices return; their JSON is the network contract |
+//! | [`doc`] | request bodies and answers; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
 //! | [`quota`] | how much may be stored, and for whom |
 //! | [`mailbox`] | the trait that offices implement and doors are written against |

@@ -39,6 +39,9 @@ pub const MAX_PARTS: usize = 32;
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 /// Largest metadata object, in bytes of JSON.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
+/// Deepest nesting of a value in metadata, a callback or a data part. Documents wrap it in some more levels, and the JSON
+/// parsers of clients refuse more than about 128.
+pub const MAX_JSON_DEPTH: usize = 64;
 /// Longest field of a callback.
 pub const MAX_CALLBACK_CHARS: usize = 255;
 /// Longest note on a task's change of state.
@@ -79,6 +82,8 @@ pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_COPIES_BYTES: usize = 16 * 1024 * 1024;
 /// Most members of one group, those who were invited included.
 pub const MAX_GROUP_MEMBERS: usize = 100;
+/// Most groups that one agent is in, invitations included.
+pub const MAX_GROUPS: u32 = 1_000;
 /// Most pending connection requests to one agent.
 pub const MAX_WAITING_REQUESTS: u32 = 100;
 /// Most members of one household, its person included.

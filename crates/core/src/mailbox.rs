@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
 use crate::doc::{
@@ -95,25 +94,19 @@ impl Default for ClaimRequest {
 }
 
 /// A search of the caller's own messages. All conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SearchQuery {
     /// Words, and "phrases in quotes".
-    #[serde(default)]
     pub text: String,
     /// Only from this agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<AgentName>,
     /// Only in sessions whose subject has these words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Only at or after this moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<jiff::Timestamp>,
     /// Only before this moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<jiff::Timestamp>,
     /// At most this many hits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 

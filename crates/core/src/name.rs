@@ -176,7 +176,8 @@ impl AgentName {
     /// Letters of two scripts are not compared. A directory takes no second agent with such a name.
     pub fn looks_like(&self, other: &str) -> bool {
         use unicode_normalization::UnicodeNormalization;
-        !self.is_plain() && self.as_str() != other && self.0.nfkc().eq(other.nfkc())
+        // Normalization does not change plain names.
+        (!self.is_plain() || !is_plain(other)) && self.as_str() != other && self.0.nfkc().eq(other.nfkc())
     }
 
     /// The name for use in a sentence: in quotes unless it is plain, since several words could read like a part of the
@@ -189,7 +190,7 @@ impl AgentName {
     }
 
     /// Returns the candidate with exactly this name, else the only one that differs in case alone.
-    pub fn meant<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
+    pub fn best_match<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
         let mut like = Vec::new();
         for one in found {
             if name(&one) == self.as_str() {
@@ -326,6 +327,7 @@ mod tests {
         );
         let (fullwidth, cyrillic) = ("a\u{ff4e}n", "\u{430}nn");
         assert!(AgentName::parse(fullwidth).unwrap().looks_like("ann"));
+        assert!(AgentName::parse("ann").unwrap().looks_like(fullwidth));
         assert!(!AgentName::parse(cyrillic).unwrap().looks_like("ann"), "scripts are not compared");
     }
 
@@ -354,13 +356,13 @@ mod tests {
 
     #[test]
     fn a_name_resolves_to_an_exact_match_or_the_only_one_in_another_case() {
-        let meant = |name: &str, known: &[&'static str]| {
-            AgentName::parse(name).unwrap().meant(known.iter().copied(), |known| known)
+        let best_match = |name: &str, known: &[&'static str]| {
+            AgentName::parse(name).unwrap().best_match(known.iter().copied(), |known| known)
         };
-        assert_eq!(meant("ann", &["Ann", "ann", "ANN"]), Some("ann"));
-        assert_eq!(meant("ANN", &["ann", "ben"]), Some("ann"));
-        assert_eq!(meant("ANN", &["ann", "Ann"]), None, "either could be meant");
-        assert_eq!(meant("ben", &["ann"]), None);
+        assert_eq!(best_match("ann", &["Ann", "ann", "ANN"]), Some("ann"));
+        assert_eq!(best_match("ANN", &["ann", "ben"]), Some("ann"));
+        assert_eq!(best_match("ANN", &["ann", "Ann"]), None, "either could be meant");
+        assert_eq!(best_match("ben", &["ann"]), None);
     }
 
     #[test]

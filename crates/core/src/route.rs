@@ -6,7 +6,7 @@
 //! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes
 //!   back to the sender, so the trace is not checked; but it costs 1 ttl, so two programs that answer each other stop
 //!   after three messages. A message that a person or a model decided to pass on
-//!   ([`Draft::noted`](crate::Draft::noted)) may be answered once more at ttl 0, by an answer that has ttl 0 itself.
+//!   ([`Draft::mark_relay`](crate::Draft::mark_relay)) may be answered once more at ttl 0, by an answer that has ttl 0 itself.
 //! - A reply that a person or a model decided to send has fresh hops, so that in a long conversation the next question
 //!   can still be answered automatically.
 //! - A *task update* to the task's owner costs nothing.

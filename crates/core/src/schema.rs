@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::card::AllowFrom;
 use crate::event::Cursor;
 use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId, TaskId};
-use crate::limits::{MAX_ALLOW_FROM, MAX_ID_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS};
+use crate::limits::{MAX_ALLOW_FROM, MAX_CAPABILITY_CHARS, MAX_ID_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS};
 use crate::message::Kind;
 use crate::name::AgentName;
 
@@ -42,6 +42,8 @@ macro_rules! text_schema {
 
 /// The pattern of [`AgentName::parse_plain`].
 const NAME: &str = "^[A-Za-z0-9-][A-Za-z0-9._-]*$";
+/// The pattern of texts that the office stores.
+const TEXT: &str = "^[^\\x00]*$";
 /// A pattern for ids that every regex engine reads alike; it is stricter than what is accepted.
 const WORD: &str = "^[!-~]+$";
 
@@ -52,6 +54,10 @@ text_schema!(TaskId, "TaskId", "The id of a task.", MAX_ID_CHARS, Some(WORD));
 text_schema!(ConnectionId, "ConnectionId", "The id of a connection, from its request on.", MAX_ID_CHARS, Some(WORD));
 text_schema!(CorrelationId, "CorrelationId", "Correlates a question with its answers.", MAX_ID_CHARS, Some(WORD));
 text_schema!(Kind, "Kind", "message, task, task_update, or a label of another system.", MAX_KIND_CHARS, Some(WORD));
+
+/// An entry of `capabilities` in a request body.
+pub(crate) struct Capability;
+text_schema!(Capability, "Capability", "Something an agent can do, in a few words.", MAX_CAPABILITY_CHARS, Some(TEXT));
 
 impl PartialSchema for AllowFrom {
     fn schema() -> RefOr<Schema> {

@@ -36,7 +36,7 @@ pub struct Facts<'a, S> {
     /// ttl and trace, if another office has decided them.
     pub settled: Option<Hop>,
     /// The session that the draft names.
-    pub session: Named<S>,
+    pub session: NamedSession<S>,
     /// The session of the message that it answers, if the recipient is in it too.
     pub answered: Option<S>,
     /// Whether it has a subject by which a session can be found or created.
@@ -90,7 +90,7 @@ pub enum Parent<'a> {
 
 /// The session that a draft names.
 #[derive(Debug, Clone)]
-pub enum Named<S> {
+pub enum NamedSession<S> {
     /// None.
     None,
     /// One that does not exist.
@@ -159,11 +159,11 @@ pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
     }
     let hop = hop(&facts)?;
     let session = match (facts.session, facts.answered) {
-        (Named::Shared(session), _) | (Named::None, Some(session)) => SessionChoice::Existing(session),
-        (Named::Missing, _) => return Err(no_session()),
-        (Named::Other, _) => return Err(not_in_session(to)),
-        (Named::None, None) if facts.has_subject => SessionChoice::OfSubject,
-        (Named::None, None) => return Err(no_subject()),
+        (NamedSession::Shared(session), _) | (NamedSession::None, Some(session)) => SessionChoice::Existing(session),
+        (NamedSession::Missing, _) => return Err(no_session()),
+        (NamedSession::Other, _) => return Err(not_in_session(to)),
+        (NamedSession::None, None) if facts.has_subject => SessionChoice::OfSubject,
+        (NamedSession::None, None) => return Err(no_subject()),
     };
     let task = match recipient {
         Recipient::Agent { card, allowed, current_tasks, .. } if *kind == Kind::Task => {
@@ -251,7 +251,7 @@ mod tests {
             },
             parent: Parent::None,
             settled: None,
-            session: Named::None,
+            session: NamedSession::None,
             answered: None,
             has_subject: true,
             storage: None,
@@ -300,12 +300,12 @@ mod tests {
             let facts = Facts { session, answered, has_subject, ..facts(&two, &Kind::Message) };
             decide(facts).map(|accepted| accepted.session).map_err(|error| error.code())
         };
-        assert_eq!(choice(Named::Shared(1), Some(2), true), Ok(SessionChoice::Existing(1)));
-        assert_eq!(choice(Named::None, Some(2), true), Ok(SessionChoice::Existing(2)));
-        assert_eq!(choice(Named::None, None, true), Ok(SessionChoice::OfSubject));
-        assert_eq!(choice(Named::None, None, false), Err(Code::Invalid));
-        assert_eq!(choice(Named::Missing, Some(2), true), Err(Code::NotFound));
-        assert_eq!(choice(Named::Other, Some(2), true), Err(Code::Forbidden));
+        assert_eq!(choice(NamedSession::Shared(1), Some(2), true), Ok(SessionChoice::Existing(1)));
+        assert_eq!(choice(NamedSession::None, Some(2), true), Ok(SessionChoice::Existing(2)));
+        assert_eq!(choice(NamedSession::None, None, true), Ok(SessionChoice::OfSubject));
+        assert_eq!(choice(NamedSession::None, None, false), Err(Code::Invalid));
+        assert_eq!(choice(NamedSession::Missing, Some(2), true), Err(Code::NotFound));
+        assert_eq!(choice(NamedSession::Other, Some(2), true), Err(Code::Forbidden));
     }
 
     #[test]

@@ -23,12 +23,18 @@ fn likeness(wanted: &str, candidate: &str) -> f64 {
     }
 }
 
-/// The error for a name that looks the same as another agent's but has other characters.
+/// The error for a name that looks the same as another agent's but has other characters; shows the first that differ.
 pub fn look_alike(wanted: &str, other: &str) -> String {
+    let differ = wanted.chars().zip(other.chars()).zip(1..).find(|((one, another), _)| one != another);
+    let shown = match differ {
+        Some(((one, another), number)) => {
+            format!("differ in character {number} (U+{:04X} and U+{:04X})", u32::from(one), u32::from(another))
+        }
+        None => "differ in length".to_owned(),
+    };
     format!(
-        "{wanted:?} and the agent {other:?} look the same and are written with other characters ({} and {} of them); copy the name from `amb agents`",
-        wanted.chars().count(),
-        other.chars().count()
+        "{wanted:?} and the agent {other:?} look the same and {shown}; to write to that agent, copy its name from \
+         `amb agents`; for a new agent choose another name"
     )
 }
 
@@ -60,7 +66,7 @@ mod tests {
     #[test]
     fn a_look_alike_name_is_not_reported_as_a_typo() {
         let said = unknown_agent("Zoe\u{308}", ["Zoe", "Zo\u{eb}"]);
-        assert!(said.contains("look the same") && said.contains("(4 and 3 of them)"), "{said}");
+        assert!(said.contains("look the same") && said.contains("character 3 (U+0065 and U+00EB)"), "{said}");
         assert!(unknown_agent("Zoee", ["Zoe"]).contains("did you mean"));
     }
 }

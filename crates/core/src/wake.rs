@@ -26,7 +26,7 @@ pub const MAX_WAKE_COUNT: u64 = 1_000_000_000;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WakeState {
-    /// It can be rung and was not rung yet.
+    /// The client has a door and was not rung yet.
     Ready,
     /// A ring was delivered to its door; there is no sign of a reaction yet.
     Rung,
@@ -81,7 +81,7 @@ impl WakeState {
     }
 
     /// Whether the client was rung, or should have been, and does not react.
-    pub fn is_in_vain(self) -> bool {
+    pub fn is_unresponsive(self) -> bool {
         matches!(self, Self::Unheard | Self::Held | Self::Failed | Self::GivenUp)
     }
 }
@@ -225,12 +225,12 @@ pub struct WakeSessions {
 
 /// Returns the session because of which an agent is not woken: the last reported one that is alive and has a door, if
 /// it does not react.
-pub fn in_vain(sessions: &[WakeSession]) -> Option<&WakeSession> {
+pub fn unresponsive(sessions: &[WakeSession]) -> Option<&WakeSession> {
     let alive = |session: &&WakeSession| {
         !session.stale && !matches!(session.report.state, WakeState::Ended | WakeState::NoDoor)
     };
     let last = sessions.iter().filter(alive).max_by_key(|session| session.reported_at)?;
-    last.report.state.is_in_vain().then_some(last)
+    last.report.state.is_unresponsive().then_some(last)
 }
 
 #[cfg(test)]
@@ -284,17 +284,20 @@ mod tests {
         };
         use WakeState::{Ended, Failed, GivenUp, Heard, Held, NoDoor, Ready, Rung, Unheard};
         for state in [Failed, GivenUp, Held, Unheard] {
-            assert!(in_vain(&[session(1, state, false)]).is_some());
-            assert!(in_vain(&[session(1, state, true)]).is_none(), "out of date");
-            assert!(in_vain(&[session(1, Heard, false), session(2, state, false)]).is_some());
-            assert!(in_vain(&[session(2, Rung, false), session(1, state, false)]).is_none(), "another one is rung");
+            assert!(unresponsive(&[session(1, state, false)]).is_some());
+            assert!(unresponsive(&[session(1, state, true)]).is_none(), "out of date");
+            assert!(unresponsive(&[session(1, Heard, false), session(2, state, false)]).is_some());
+            assert!(
+                unresponsive(&[session(2, Rung, false), session(1, state, false)]).is_none(),
+                "another one is rung"
+            );
             for other in [Ended, NoDoor] {
-                assert!(in_vain(&[session(2, other, false), session(1, state, false)]).is_some(), "{other:?}");
+                assert!(unresponsive(&[session(2, other, false), session(1, state, false)]).is_some(), "{other:?}");
             }
         }
         for state in [Ready, Rung, Heard, NoDoor, Ended] {
-            assert!(in_vain(&[session(1, state, false)]).is_none());
+            assert!(unresponsive(&[session(1, state, false)]).is_none());
         }
-        assert!(in_vain(&[]).is_none());
+        assert!(unresponsive(&[]).is_none());
     }
 }

@@ -8,13 +8,11 @@
 //! | [`chipset`] | mail file `.json` with sorted keys |
 //! | [`transcript`] | one line of a transcript, JSONL |
 //! | [`inbox`] | what live peers send: `InboxMessage`, bare or in an event envelope |
-//! | [`config`] | the `channels.mailbox` section of nanobot's `config.json` |
 //! | [`stamp`], [`filename`] | the timestamps of all of them, in fields and in file names |
 
 use std::borrow::Cow;
 
 pub mod chipset;
-pub mod config;
 pub mod filename;
 pub mod inbox;
 mod json;

@@ -102,7 +102,7 @@ pub struct Machine {
 }
 
 /// A machine's new token. Shown once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewMachine {
     /// The machine's id.

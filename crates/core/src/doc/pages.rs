@@ -262,16 +262,17 @@ pub struct OwnUsage {
 }
 
 /// A new agent with its key, which is shown only once.
+// The client takes the key as a `SecretString`.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Registered {
+pub struct Registered<Key = String> {
     /// Its id.
     pub id: Uuid,
     /// Its name.
     pub name: AgentName,
     /// Its key.
-    #[cfg_attr(feature = "openapi", schema(pattern = "^amb_[0-9a-f]{64}$"))]
-    pub api_key: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^amb_[0-9a-f]{64}$"))]
+    pub api_key: Key,
     /// Whether operators of this office can read all mail, by an option that the server was started with.
     #[serde(default, skip_serializing_if = "is_default")]
     pub operators_read_mail: bool,
@@ -297,4 +298,36 @@ pub struct DashboardLink {
     pub url: String,
     /// Until when it works.
     pub expires_at: Timestamp,
+}
+
+/// How the office is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
+    /// The version of the office.
+    pub version: String,
+    /// Mounted directories. What fails there stops no mail that stays here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountView>,
+    /// Whether operators of this office can read all mail: it was started so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub operators_read_mail: bool,
+}
+
+/// How a mounted directory is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MountView {
+    /// `mounted`; `waiting` for another process to let go of it; `failing` while something is tried again.
+    pub state: String,
+    /// Agents of the directory that the office knows.
+    pub residents: u64,
+    /// Agents of the office that the directory knows.
+    pub guests: u64,
+    /// Messages that wait for their recipient's consent.
+    pub waiting: u64,
+    /// Names under which no mail crosses: both sides have them, or they are reserved.
+    pub collisions: u64,
 }

@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn history(subject: &str, messages: Vec<MessageView>) -> History {
-        History { session_id: "s-1".parse().unwrap(), subject: subject.into(), messages }
+        History { session_id: "s-1".parse().unwrap(), subject: subject.into(), messages, truncated: false }
     }
 
     fn me() -> AgentName {

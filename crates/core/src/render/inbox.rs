@@ -129,7 +129,9 @@ fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &
 fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: usize) {
     let whole = content(&message.content, &message.parts);
     let (start, left) = clip_shown(&whole, chars);
-    let cut = (left > 0).then(|| format!("{left} more characters"));
+    // The office has cut a long text before.
+    let at_least = if message.truncated { "more than " } else { "" };
+    let cut = (left > 0).then(|| format!("{at_least}{left} more characters"));
     let unread = (!message.is_read && message.sender_name != *me).then_some("yes");
     mail(page, message, me, &[("unread", unread), ("cut", cut.as_deref())]);
     page.body(start).close(Tag::Mail);

@@ -135,13 +135,6 @@ pub(crate) fn any_kind(value: Option<Value>) -> Kind {
     word.parse().or_else(|_| label().parse()).unwrap_or_default()
 }
 
-/// A kind; a missing one is a plain message.
-pub(crate) fn kind(value: Option<Value>) -> Result<Kind, WireError> {
-    let Some(value) = value else { return Ok(Kind::Message) };
-    let word = json::string(value, "type")?;
-    word.parse().map_err(|_| WireError::field("type", format!("is no kind of message: {word:?}")))
-}
-
 /// The message that is answered; an empty text means none.
 pub(crate) fn reply_to(value: Option<Value>, field: &'static str) -> Result<Option<MessageId>, WireError> {
     let text = value.map(|value| json::string(value, field)).transpose()?.filter(|text| !text.is_empty());

@@ -16,6 +16,9 @@ use crate::id::TaskId;
 use crate::limits::DEFAULT_MAX_CONCURRENT_TASKS;
 use crate::name::AgentName;
 
+/// A heartbeat further ahead of our clock is ignored: a dead agent would seem alive until that time.
+const MAX_AHEAD: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Registry {
@@ -186,7 +189,8 @@ impl RegistryEntry {
 
     /// The agent as the office reports it at `now`.
     pub fn into_agent(self, now: Timestamp, timeout: Duration) -> AgentEntry {
-        let last_seen = self.last_heartbeat.map(|stamp| stamp.at());
+        let ahead = |at: &Timestamp| at.duration_since(now) > MAX_AHEAD;
+        let last_seen = self.last_heartbeat.map(|stamp| stamp.at()).filter(|at| !ahead(at));
         AgentEntry {
             name: self.name,
             card: self.card,
