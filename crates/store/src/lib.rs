@@ -48,7 +48,7 @@ pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
 pub use database::{DatabaseUrl, advance_cursors, open};
 pub use error::{Result, StoreError};
 pub use postgres::PostgresStore;
-pub use query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
+pub use query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ReadPlace, Removed};
 pub use replicas::{Charge, ChargeMode, Charged, Hint, ListenerState, Replicas, StaleListener};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;

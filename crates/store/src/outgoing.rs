@@ -141,7 +141,7 @@ impl OutgoingMessage {
             Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
             None => None,
         };
-        let draft = draft.noted();
+        let draft = draft.mark_relay();
         let parent = match (&draft.reply_to, &draft.relay_of) {
             (Some(id), _) => Some(ParentRef { id: message_uuid(id)?, relay: false }),
             (None, Some(id)) => Some(ParentRef { id: message_uuid(id)?, relay: true }),

@@ -1,11 +1,7 @@
 //! Filters and pages of the verbs, and results of the verbs that work in steps.
 
 use amb_core::limits::MAX_INBOX_SESSIONS;
-use amb_core::{AgentName, AllowFrom, Card, CorrelationId, Kind, MessageId, SessionId, Timestamp};
-use serde::Deserialize;
-
-use crate::error::Result;
-use crate::refusals;
+use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId, Timestamp};
 
 /// A page of agents, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,37 +10,6 @@ pub struct AgentsPage {
     pub after: Option<AgentName>,
     /// At most this many.
     pub limit: u32,
-}
-
-/// A change of the caller's profile. `None` leaves a field unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-pub struct ProfilePatch {
-    /// The new description.
-    pub description: Option<String>,
-    /// The new capabilities.
-    pub capabilities: Option<Vec<String>>,
-    /// Whose mail it accepts.
-    pub allow_from: Option<AllowFrom>,
-    /// Most tasks it works on at once.
-    pub max_concurrent_tasks: Option<u32>,
-    /// Whether strangers see it in the directory.
-    pub discoverable: Option<bool>,
-}
-
-impl ProfilePatch {
-    /// Returns the card after the change, checked like a new one.
-    pub(crate) fn card(&self, before: Card) -> Result<Card> {
-        let Self { description, capabilities, allow_from, max_concurrent_tasks, discoverable: _ } = self.clone();
-        let card = Card {
-            description: description.unwrap_or(before.description),
-            capabilities: capabilities.unwrap_or(before.capabilities),
-            allow_from: allow_from.unwrap_or(before.allow_from),
-            max_concurrent_tasks: max_concurrent_tasks.unwrap_or(before.max_concurrent_tasks),
-        };
-        card.check()?;
-        refusals::check_text("description", Some(&card.description))?;
-        Ok(card)
-    }
 }
 
 /// A page of the sessions of an inbox, the one with the newest message first.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 pub(crate) use amb_core::consent::{not_allowed, not_connected};
 use amb_core::doc::Group;
-use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS};
+use amb_core::limits::{
+    MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS,
+};
 pub(crate) use amb_core::send::key_reused;
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AgentName, Code, Draft, TaskId};
@@ -229,6 +231,15 @@ pub(crate) fn check_members(group: &Group) -> Result<(), StoreError> {
     )))
 }
 
+/// The error for one group more than an agent may be in; `who` is "you are" or "NAME is".
+pub(crate) fn in_most_groups(who: &str) -> StoreError {
+    conflict(format!("{who} in {MAX_GROUPS} groups, invitations included, which is the most; leave one first"))
+}
+
+pub(crate) fn blocked_by_oneself(target: &AgentName) -> StoreError {
+    conflict(format!("you have blocked {target}; unblock it before you ask for a connection"))
+}
+
 pub(crate) fn not_the_owner() -> StoreError {
     StoreError::new(Code::Forbidden, "only the group's owner invites and removes")
 }
@@ -259,7 +270,7 @@ pub(crate) fn read_only_transcript(key: &TranscriptKey) -> StoreError {
 }
 
 pub(crate) fn file_is_there(path: &std::path::Path) -> StoreError {
-    conflict(format!("{} is there already; name a new file", path.display()))
+    conflict(format!("{} is there already; name a new file, or replace this one with --force", path.display()))
 }
 
 /// Returns the invitation message.

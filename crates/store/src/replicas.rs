@@ -27,12 +27,12 @@ pub struct Replicas {
     /// The number of processes besides this one.
     pub others: u32,
     /// Whether all the others get hints by a broker, so that they do not need [`Store::hint`](crate::Store::hint).
-    pub others_hear: bool,
+    pub others_use_broker: bool,
 }
 
 impl Replicas {
     /// The state of a process that has its database to itself.
-    pub const ALONE: Self = Self { office: Uuid::nil(), others: 0, others_hear: true };
+    pub const ALONE: Self = Self { office: Uuid::nil(), others: 0, others_use_broker: true };
 }
 
 /// A listener: whose log it reads, its cursor, and its key.

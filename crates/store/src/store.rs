@@ -62,9 +62,9 @@ pub trait Store:
         Ok(())
     }
 
-    /// Writes the heartbeat of this process, every few seconds. Returns the other processes. `hears` is whether this
+    /// Writes the heartbeat of this process, every few seconds. Returns the other processes. `uses_broker` is whether this
     /// process gets hints by a broker, so that it does not need [`Store::hint`].
-    async fn heartbeat(&self, _hears: bool) -> Result<Replicas> {
+    async fn heartbeat(&self, _uses_broker: bool) -> Result<Replicas> {
         Ok(Replicas::ALONE)
     }
 

@@ -304,6 +304,7 @@ macro_rules! store_conformance {
                 members_leave_and_are_removed_and_a_group_changes_its_owner,
                 an_agent_named_twice_gets_one_copy,
                 the_size_of_a_group_is_limited,
+                the_number_of_an_agents_groups_is_limited,
             ]
             keeping: [
                 a_transcript_keeps_each_line_once_and_checks_access,

@@ -169,7 +169,8 @@ pub(crate) async fn connect(url: &str, application: &str) -> Result<(Client, Joi
 
 fn out_of_reach(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     let detail = "the database cannot be reached; check its URL and that it is up".to_owned();
-    let detail = match error.source() {
+    // The last cause says what to do; those before it name the layers.
+    let detail = match std::iter::successors(error.source(), |cause| cause.source()).last() {
         Some(cause) => format!("{detail}: {cause}"),
         None => detail,
     };
@@ -228,15 +229,15 @@ mod tests {
 
     /// Collects log lines.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
+    struct LogLines(Arc<Mutex<Vec<String>>>);
 
-    impl Visit for &Lines {
+    impl Visit for &LogLines {
         fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
             self.0.lock().push(format!("{value:?}"));
         }
     }
 
-    impl Subscriber for Lines {
+    impl Subscriber for LogLines {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             *metadata.level() <= tracing::Level::WARN
         }
@@ -257,7 +258,7 @@ mod tests {
         let database = PostgresDatabase::fresh().await;
         let client = database.connection().await;
         let fsync: String = client.query_one("SHOW fsync", &[]).await.unwrap().get(0);
-        let lines = Lines::default();
+        let lines = LogLines::default();
         let logging = tracing::subscriber::set_default(lines.clone());
         let store = PostgresStore::open(&database.url()).await.unwrap();
         drop(logging);

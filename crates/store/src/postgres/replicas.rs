@@ -41,7 +41,7 @@ pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<()
 }
 
 /// Writes a heartbeat. Returns the other processes that wrote one recently.
-pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Failed> {
+pub(super) async fn heartbeat(client: &Object, me: Uuid, uses_broker: bool) -> Result<Replicas, Failed> {
     let beat = client
         .prepare_cached(
             "WITH here AS (
@@ -55,12 +55,12 @@ pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<
              GROUP BY o.id",
         )
         .await?;
-    let row = client.query_one(&beat, &[&me, &hears, &GONE_AFTER]).await?;
+    let row = client.query_one(&beat, &[&me, &uses_broker, &GONE_AFTER]).await?;
     if row.get(3) {
         tell_replicas(client, me).await?;
     }
     let others = u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
-    Ok(Replicas { office: row.get(0), others, others_hear: row.get(2) })
+    Ok(Replicas { office: row.get(0), others, others_use_broker: row.get(2) })
 }
 
 /// Removes the row of this process.

@@ -61,8 +61,8 @@ impl Store for PostgresStore {
         query!(self, client => replicas::hint(client, self.me, grown))
     }
 
-    async fn heartbeat(&self, hears: bool) -> Result<Replicas> {
-        query!(self, client => replicas::heartbeat(client, self.me, hears))
+    async fn heartbeat(&self, uses_broker: bool) -> Result<Replicas> {
+        query!(self, client => replicas::heartbeat(client, self.me, uses_broker))
     }
 
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {

@@ -124,14 +124,14 @@ pub(crate) async fn by_key(
 pub(crate) async fn agent_named(db: &mut dyn Db, name: &AgentName) -> Tried<Option<Agent>> {
     let sql = "SELECT id, public_id, name, person FROM agents WHERE lower(name) = $1 AND deleted_at IS NULL";
     let found: Vec<Agent> = db.rows(sql, values![&name.folded()]).await?;
-    Ok(name.meant(found, |agent| agent.name.as_str()))
+    Ok(name.best_match(found, |agent| agent.name.as_str()))
 }
 
 /// Returns the row id of the agent that this name resolves to, even if it was deleted: its mail still exists.
 pub(crate) async fn row_of(db: &mut dyn Db, name: &AgentName) -> Tried<Option<i64>> {
     let sql = "SELECT id, name FROM agents WHERE lower(name) = $1";
     let found: Vec<(i64, String)> = db.rows(sql, values![&name.folded()]).await?;
-    Ok(name.meant(found, |(_, name)| name).map(|(id, _)| id))
+    Ok(name.best_match(found, |(_, name)| name).map(|(id, _)| id))
 }
 
 /// Returns the row id of the agent of exactly this name, deleted or not; else of the agent that the name resolves to.

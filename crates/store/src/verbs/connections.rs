@@ -154,9 +154,10 @@ pub(super) async fn request(
     if !is_registered(tx, peer).await? {
         return Err(refusals::no_agent(&ask.target).into());
     }
-    let (blocked, pending, mine, theirs): (bool, bool, i64, i64) = tx
+    let (blocked, blocks, pending, mine, theirs): (bool, bool, bool, i64, i64) = tx
         .one(
             "SELECT EXISTS (SELECT 1 FROM connections WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED'),
+                    EXISTS (SELECT 1 FROM connections WHERE requester_id = $2 AND target_id = $1 AND status = 'BLOCKED'),
                     EXISTS (SELECT 1 FROM connections WHERE requester_id = $2 AND target_id = $1 AND status = 'PENDING'
                             AND (expires_at IS NULL OR expires_at > $3)),
                     (SELECT count(*) FROM connections WHERE requester_id = $2 AND status = 'PENDING'
@@ -168,6 +169,9 @@ pub(super) async fn request(
         .await?;
     if blocked {
         return Err(refusals::not_allowed(&caller.name, &ask.target).into());
+    }
+    if blocks {
+        return Err(refusals::blocked_by_oneself(&ask.target).into());
     }
     if consent(tx, me, peer).await?.is_given() {
         return Err(refusals::connected_already(&ask.target).into());
@@ -261,8 +265,6 @@ pub(super) async fn approve(
     }
     // The other side may have a request pending too: one connection is enough.
     set_status(tx, Between::FromTo(target, requester), "PENDING", "EXPIRED", now).await?;
-    // A request ends the requester's own block of the other side.
-    set_status(tx, Between::FromTo(requester, target), "BLOCKED", "REVOKED", now).await?;
     let sql = "UPDATE connections SET status = 'ACTIVE', updated_at = $2 WHERE id = $1";
     tx.execute(sql, values![id, now]).await.map_err(|failed| match failed {
         Failed::Taken(_) => conflict("the two are connected already").into(),

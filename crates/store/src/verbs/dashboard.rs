@@ -12,7 +12,7 @@ mod work;
 
 use amb_core::doc::{Group, MessageWithReceipts, NumberedLine};
 use amb_core::transcript::TranscriptKey;
-use amb_core::{AgentName, MessageId, SessionId, Task, TaskId, Timestamp};
+use amb_core::{AgentName, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
@@ -154,10 +154,13 @@ pub trait DashboardVerbs: Engine {
         read(self, ReadLength::Long, asked, |db, (household, id)| talk::mail(db, *household, *id).boxed()).await
     }
 
-    /// Returns its tasks by state, at most `each` of one state.
-    async fn board(&self, household: HouseholdKey, each: u32) -> Result<Vec<Lane>> {
-        let asked = (household, each);
-        read(self, ReadLength::Long, asked, |db, (household, each)| work::board(db, *household, *each).boxed()).await
+    /// Returns its tasks by state, or those of one state only; at most `each` of one state.
+    async fn board(&self, household: HouseholdKey, only: Option<TaskState>, each: u32) -> Result<Vec<Lane>> {
+        let asked = (household, only, each);
+        read(self, ReadLength::Long, asked, |db, (household, only, each)| {
+            work::board(db, *household, *only, *each).boxed()
+        })
+        .await
     }
 
     /// Returns a task, then its ancestors and subtasks that concern the household.

@@ -1,6 +1,6 @@
 //! The directory of agents, and the caller's own profile.
 
-use amb_core::doc::{AgentEntry, Profile};
+use amb_core::doc::{AgentEntry, Profile, ProfilePatch};
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
 use async_trait::async_trait;
@@ -14,8 +14,9 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::outgoing::json;
-use crate::query::{AgentsPage, ProfilePatch};
+use crate::query::AgentsPage;
 use crate::quota::Stored;
+use crate::refusals;
 use crate::types::Agent;
 
 /// Names compared to suggest the nearest one.
@@ -170,7 +171,7 @@ async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timesta
         agent_columns(db)
     );
     let found: Vec<AgentRow> = db.rows(&sql, values![caller.key.0, &name.folded()]).await?;
-    if let Some(agent) = name.meant(found, |agent| agent.name.as_str()) {
+    if let Some(agent) = name.best_match(found, |agent| agent.name.as_str()) {
         return Ok(agent.entry(now));
     }
     let names = known_names(db, caller).await?;
@@ -247,8 +248,10 @@ async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(
     // Sends and accepted tasks are decided under this lock.
     tx.lock(&[caller.key.0]).await?;
     let (before, _) = own(tx, caller).await?;
-    let card = patch.card(before.agent.card)?;
     let discoverable = patch.discoverable.unwrap_or(before.discoverable);
+    let card = patch.card(before.agent.card);
+    card.check()?;
+    refusals::check_text("description", Some(&card.description))?;
     let (capabilities, allow_from) = (json(&card.capabilities)?, json(&card.allow_from)?);
     tx.execute(
         "UPDATE agents SET description = $2, capabilities = $3, allow_from = $4, max_concurrent_tasks = $5,

@@ -3,6 +3,7 @@
 
 use amb_core::consent::Consent;
 use amb_core::doc::{Group, GroupMember};
+use amb_core::limits::MAX_GROUPS;
 use amb_core::{AgentName, AllowFrom, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -37,7 +38,7 @@ pub trait GroupVerbs: Engine {
     }
 
     /// Invites an agent, by mail, to a group of the caller. `conflict` where the group is full
-    /// ([`amb_core::limits::MAX_GROUP_MEMBERS`]).
+    /// ([`amb_core::limits::MAX_GROUP_MEMBERS`]), or the agent is in [`MAX_GROUPS`].
     async fn invite_to_group(
         &self,
         caller: &Agent,
@@ -76,6 +77,9 @@ async fn create(tx: &mut dyn Tx, caller: &Agent, name: &AgentName, now: Timestam
     tx.lock_exclusive(Exclusive::Names).await?;
     if is_taken(tx, name).await? {
         return Err(refusals::name_taken(name).into());
+    }
+    if is_in_most(tx, caller.key.0).await? {
+        return Err(refusals::in_most_groups("you are").into());
     }
     let sql = "INSERT INTO groups (name, owner_id, created_at) VALUES ($1, $2, $3)";
     let id = match tx.insert(sql, values![name.as_str(), caller.key.0, now]).await {
@@ -146,6 +150,12 @@ async fn is_in(db: &mut dyn Db, group: i64, agent: i64) -> Tried<bool> {
     db.exists("SELECT 1 FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await
 }
 
+/// Returns whether the agent is in as many groups as it may be, invitations included.
+async fn is_in_most(db: &mut dyn Db, agent: i64) -> Tried<bool> {
+    let (groups,): (i64,) = db.one("SELECT count(*) FROM group_members WHERE agent_id = $1", values![agent]).await?;
+    Ok(groups >= i64::from(MAX_GROUPS))
+}
+
 /// Invites an agent by mail, which fails where the caller may not write to it.
 async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &AgentName, now: Timestamp) -> Tried<Group> {
     own(tx, caller, group).await?;
@@ -155,6 +165,9 @@ async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
     let id = own(tx, caller, group).await?;
     if is_in(tx, id, peer).await? {
         return load(tx, id).await;
+    }
+    if is_in_most(tx, peer).await? {
+        return Err(refusals::in_most_groups(&format!("{agent} is")).into());
     }
     let draft = refusals::invitation(group, agent, &caller.name)?;
     tx.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await?;

@@ -67,7 +67,7 @@ pub(super) const OWN_DELIVERY: &str = "LEFT JOIN deliveries e ON e.message_id = 
 pub(super) struct MessageLine {
     /// Its row id, which orders the messages of a session.
     pub(super) id: i64,
-    row: ViewRow,
+    pub(super) row: ViewRow,
     /// Its delivery to the viewer, if that is unread.
     unread: Option<Delivery>,
 }
@@ -104,10 +104,6 @@ impl MessageLine {
             view.callback = None;
         }
         Ok(Some(Self { id, row: view, unread: unread.map(|message| Delivery { message, sender }) }))
-    }
-
-    pub(super) fn view(self, shape: Shape) -> Result<MessageView> {
-        self.row.view(shape)
     }
 }
 
@@ -153,8 +149,8 @@ pub(super) async fn mark_read_by_all(db: &mut dyn Db, viewer: &Agent, messages: 
     Ok(())
 }
 
-/// Returns the newest messages of a session before one, and the unread deliveries of them to the caller. `other` is the
-/// other agent of a session of two and its name, `None` in a group.
+/// Returns the newest messages of a session before one, the unread deliveries of them to the caller, and whether the
+/// page was full before `limit`. `other` is the other agent of a session of two and its name, `None` in a group.
 pub(super) async fn page(
     db: &mut dyn Db,
     caller: &Agent,
@@ -162,7 +158,7 @@ pub(super) async fn page(
     before: i64,
     limit: u32,
     shape: Shape,
-) -> Tried<(Vec<MessageView>, Vec<Delivery>)> {
+) -> Tried<(Vec<MessageView>, Vec<Delivery>, bool)> {
     let me = caller.key.0;
     let mut values = values![me, session, before, limit].to_vec();
     let sql = match other {
@@ -188,14 +184,14 @@ pub(super) async fn page(
             return Ok(false);
         }
         unread.extend(line.unread);
-        messages.push(line.view(shape)?);
+        messages.push(line.row.view(shape)?);
         Ok(true)
     };
     db.each(sql, &values, &mut add).await?;
     if other.is_none() {
         mark_read_by_all(db, caller, messages.iter_mut().collect()).await?;
     }
-    Ok((messages, unread))
+    Ok((messages, unread, budget.is_full()))
 }
 
 /// Returns a page of a session before it is marked as read, and the deliveries to mark.
@@ -221,7 +217,7 @@ async fn history(
         (_, end) => end.unwrap_or(i64::MAX),
     };
     let other = other.zip(name.as_ref());
-    let (mut messages, unread) = page(db, caller, (id, other), end, wanted.limit, Shape::Whole).await?;
+    let (mut messages, unread, truncated) = page(db, caller, (id, other), end, wanted.limit, Shape::Whole).await?;
     // The messages are marked as read before they are returned.
     for view in &mut messages {
         view.is_read |= view.sender_name != caller.name;
@@ -229,5 +225,5 @@ async fn history(
     if messages.is_empty() && wanted.before.is_none() {
         return Err(no_session().into());
     }
-    Ok((History { session_id: session.into(), subject, messages }, unread))
+    Ok((History { session_id: session.into(), subject, messages, truncated }, unread))
 }

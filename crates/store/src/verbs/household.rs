@@ -263,7 +263,7 @@ async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timesta
     lock(tx, household).await?;
     let members = members_of(tx, household).await?;
     let myself = members.iter().find(|member| member.id == caller.key.0).ok_or_else(refusals::you_in_no_household)?;
-    let leaving = member.meant(&members, |member| member.name.as_str());
+    let leaving = member.best_match(&members, |member| member.name.as_str());
     let leaving = leaving.ok_or_else(|| refusals::no_household_member(member))?;
     if leaving.person {
         return Err(refusals::person_stays().into());

@@ -143,7 +143,7 @@ async fn sessions(
             }
         };
         if joins_newest && let Some(line) = MessageLine::take(&mut row, caller, &summary.other_agent_name)? {
-            recent.push((line.id, line.view(Shape::Preview)?));
+            recent.push((line.id, line.row.view(Shape::Preview)?));
         }
         Ok(true)
     };
@@ -165,7 +165,8 @@ async fn sessions(
             summary.recent_messages = recent.into_iter().map(|(_, view)| view).collect();
         } else {
             let other = summary.group.is_none().then_some((other, &summary.other_agent_name));
-            let (messages, _) = page(db, caller, (id, other), i64::MAX, INBOX_PREVIEW as u32, Shape::Preview).await?;
+            let (messages, _, _) =
+                page(db, caller, (id, other), i64::MAX, INBOX_PREVIEW as u32, Shape::Preview).await?;
             summary.recent_messages = messages;
         }
         // Where the caller sees no message of a session, it does not see the session either.

@@ -41,7 +41,7 @@ pub trait MessageVerbs: Engine {
 impl<E: Engine> MessageVerbs for E {}
 
 /// A message, its sender and its recipient.
-pub(crate) struct FoundMessage {
+pub(crate) struct MessageLookup {
     pub(crate) row: MessageRow,
     /// Its row id, which orders the messages of a session.
     pub(crate) id: i64,
@@ -50,9 +50,9 @@ pub(crate) struct FoundMessage {
     pub(crate) delivered: bool,
 }
 
-from_row!(FoundMessage: row id sender delivered);
+from_row!(MessageLookup: row id sender delivered);
 
-/// Returns a statement for [`FoundMessage`]s, with this rest.
+/// Returns a statement for [`MessageLookup`]s, with this rest.
 pub(super) fn select(rest: &str) -> String {
     select_from("messages m", rest)
 }
@@ -113,11 +113,11 @@ fn shown_where(me: &str, delivered: &str) -> String {
 
 async fn message(db: &mut dyn Db, caller: &Agent, id: Uuid) -> Tried<MessageWithReceipts> {
     let sql = select(&format!("WHERE m.public_id = $2 AND {}", shown_to("$1")));
-    let found: Option<FoundMessage> = db.find(&sql, values![caller.key.0, id]).await?;
+    let found: Option<MessageLookup> = db.find(&sql, values![caller.key.0, id]).await?;
     found.ok_or_else(|| no_message(&id.into()))?.seen_by(db, caller).await
 }
 
-impl FoundMessage {
+impl MessageLookup {
     /// Returns the message with the receipts that this agent may see: all of its own message, else its own receipt.
     async fn seen_by(self, db: &mut dyn Db, agent: &Agent) -> Tried<MessageWithReceipts> {
         let only = (self.sender != agent.key.0).then_some(agent.key.0);
@@ -223,7 +223,7 @@ async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<V
     let sql = select_from(&from, &rest);
     let since = query.since.map_or(Timestamp::UNIX_EPOCH, to_micros);
     let values = values![caller.key.0, session, message, query.limit, since];
-    let (found, _) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
+    let (found, _) = db.page(&sql, values, |found: &MessageLookup| found.row.bytes()).await?;
     let mut mail = Vec::with_capacity(found.len());
     for one in found {
         mail.push(one.seen_by(db, caller).await?);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use amb_core::doc::Sent;
 use amb_core::message::is_automatic;
 use amb_core::route::Hop;
-use amb_core::send::{self, Accepted, Facts, Named, Parent, Recipient, SessionChoice, Storage};
+use amb_core::send::{self, Accepted, Facts, NamedSession, Parent, Recipient, SessionChoice, Storage};
 use amb_core::stepping_in::check_open;
 use amb_core::task::{RejectReason, TaskRef};
 use amb_core::{AgentName, Card, Consent, Draft, Entry, Event, Kind, MessageId, TaskState, Timestamp};
@@ -323,11 +323,11 @@ pub(crate) fn decide(
         None => None,
     };
     let session = match message.session {
-        None => Named::None,
+        None => NamedSession::None,
         Some(id) => match tx.session(id)? {
-            None => Named::Missing,
-            Some(session) if to.shares(&session, me) => Named::Shared(session),
-            Some(_) => Named::Other,
+            None => NamedSession::Missing,
+            Some(session) if to.shares(&session, me) => NamedSession::Shared(session),
+            Some(_) => NamedSession::Other,
         },
     };
     let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());

@@ -170,7 +170,7 @@ async fn log_task_act(
 async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> Tried<MemberRow> {
     let household = household::person(tx, caller).await?;
     let members = household::members_of(tx, household).await?;
-    let found = member.meant(members, |member| member.name.as_str());
+    let found = member.best_match(members, |member| member.name.as_str());
     let member = found.ok_or_else(|| refusals::no_household_member(member))?;
     tx.lock(&[member.id, caller.key.0]).await?;
     match household_of(tx, member.id).await? == Some(household) {
@@ -313,7 +313,7 @@ async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now
     let (household, me) = (household::person(tx, caller).await?, caller.key.0);
     let seen = task_of(tx, household, id).await?;
     let members = household::members_of(tx, household).await?;
-    let to = to.meant(&members, |member| member.name.as_str()).ok_or_else(|| refusals::no_household_member(to))?;
+    let to = to.best_match(&members, |member| member.name.as_str()).ok_or_else(|| refusals::no_household_member(to))?;
     tx.lock(&[seen.owner, seen.assignee, to.id, me]).await?;
     let task = task_of(tx, household, id).await?;
     if task.assignee != seen.assignee {

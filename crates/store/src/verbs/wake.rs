@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use amb_core::wake::{MAX_WAKE_SESSIONS, WAKE_REPORT_KEPT, WakeReason, WakeReport, WakeSession, WakeState, in_vain};
+use amb_core::wake::{
+    MAX_WAKE_SESSIONS, WAKE_REPORT_KEPT, WakeReason, WakeReport, WakeSession, WakeState, unresponsive,
+};
 use amb_core::{AgentName, Status, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -184,6 +186,6 @@ pub(super) async fn unwoken(
     for (name, seen, report) in found {
         agents.entry(name).or_default().push(report.session(status(seen, now), now));
     }
-    let unwoken = agents.into_iter().filter_map(|(name, sessions)| Some((name, in_vain(&sessions)?.clone())));
+    let unwoken = agents.into_iter().filter_map(|(name, sessions)| Some((name, unresponsive(&sessions)?.clone())));
     Ok(unwoken.collect())
 }

@@ -90,12 +90,12 @@ async fn a_heartbeat_returns_the_other_processes() {
     let (_database, one, other) = two().await;
     let mut hints = one.hints().unwrap();
     let alone = one.heartbeat(true).await.unwrap();
-    assert_eq!((alone.others, alone.others_hear), (0, true));
+    assert_eq!((alone.others, alone.others_use_broker), (0, true));
     let both = other.heartbeat(false).await.unwrap();
-    assert_eq!((both.others, both.others_hear, both.office), (1, true, alone.office));
+    assert_eq!((both.others, both.others_use_broker, both.office), (1, true, alone.office));
     receive(&mut hints, Hint::Replicas).await;
     let both = one.heartbeat(true).await.unwrap();
-    assert_eq!((both.others, both.others_hear), (1, false), "the other gets hints by the database only");
+    assert_eq!((both.others, both.others_use_broker), (1, false), "the other gets hints by the database only");
     other.close().await;
     receive(&mut hints, Hint::Replicas).await;
     assert_eq!(one.heartbeat(true).await.unwrap().others, 0);

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use amb_core::doc::{Access, ConnectionChange};
+use amb_core::doc::{Access, ConnectionChange, ProfilePatch};
 use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
-use amb_store::{Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
+use amb_store::{Agent, MessageQuery, PostgresStore, SqliteStore};
 use amb_testing::store::{TestStore, at, hash_of, name};
 use amb_testing::{PostgresDatabase, SqliteFile};
 

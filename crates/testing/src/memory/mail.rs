@@ -5,13 +5,13 @@ use jiff::Timestamp;
 use super::{MemoryMessage, MemorySession, MemoryState};
 use amb_core::consent::Consent;
 use amb_core::doc::Sent;
-use amb_core::draft::{Accepted, Draft};
+use amb_core::draft::{AcceptedFields, Draft};
 use amb_core::event::{Event, NewMessage};
 use amb_core::id::{MessageId, SessionId};
 use amb_core::mailbox::Result;
 use amb_core::message::{Kind, Message};
 use amb_core::name::AgentName;
-use amb_core::send::{Facts, Named, Parent, Recipient, SessionChoice, decide, no_message};
+use amb_core::send::{Facts, NamedSession, Parent, Recipient, SessionChoice, decide, no_message};
 
 impl MemoryState {
     /// A message that `me` sent or received.
@@ -62,11 +62,11 @@ impl MemoryState {
             parent,
             settled: None,
             session: match &draft.session {
-                None => Named::None,
+                None => NamedSession::None,
                 Some(session) => match among(session) {
-                    None => Named::Missing,
-                    Some(true) => Named::Shared(session.clone()),
-                    Some(false) => Named::Other,
+                    None => NamedSession::Missing,
+                    Some(true) => NamedSession::Shared(session.clone()),
+                    Some(false) => NamedSession::Other,
                 },
             },
             answered: answered.filter(|session| among(session) == Some(true)),
@@ -88,7 +88,7 @@ impl MemoryState {
         let (deadline, relay_of) = (draft.due(now), draft.relay_of.clone());
         let (id, from, at) = (MessageId::fresh(now), me.clone(), now);
         let subject = Some(self.sessions[&session].subject.clone());
-        let mut message = draft.into_message(Accepted { id, from, at, session, subject, hop });
+        let mut message = draft.into_message(AcceptedFields { id, from, at, session, subject, hop });
         let Some((_, reason)) = task else {
             let sent = sent(&message, None);
             self.deliver(message);

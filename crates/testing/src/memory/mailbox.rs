@@ -207,7 +207,7 @@ impl Mailbox for MemoryMailbox {
             reached |= page.before.as_ref() == Some(&stored.message.id);
         }
         match reached {
-            true => Ok(History { session_id: session.clone(), subject, messages }),
+            true => Ok(History { session_id: session.clone(), subject, messages, truncated: false }),
             false => Err(OfficeError::not_found("`before` names no message of this session")),
         }
     }

@@ -75,6 +75,9 @@ pub async fn a_blocked_agent_is_refused_without_learning_of_the_block(store: Tes
     store.change_connection(&bob, &carol.name, ConnectionChange::Block, at(7)).await.unwrap();
     assert_eq!(code(store.request_connection(&carol, Ask::new(bob.name.clone(), None), at(8)).await), Code::NotAllowed);
 
+    // Asking for a connection does not undo one's own block.
+    assert_eq!(code(store.request_connection(&bob, Ask::new(alice.name.clone(), None), at(8)).await), Code::Conflict);
+    assert_eq!(status(&store, &bob, &alice).await, Some(ConnectionStatus::Blocked));
     store.change_connection(&bob, &alice.name, ConnectionChange::Unblock, at(9)).await.unwrap();
     assert_eq!(code(store.send(&alice, Draft::text(bob.name.clone(), "s", "x"), at(9)).await), Code::NotConnected);
     assert_eq!(

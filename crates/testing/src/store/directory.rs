@@ -1,9 +1,10 @@
 //! The list of agents, presence and keys.
 
+use amb_core::doc::ProfilePatch;
 use amb_core::{AllowFrom, Code, Status};
 
 use super::*;
-use amb_store::{AgentsPage, ProfilePatch};
+use amb_store::AgentsPage;
 
 async fn names(store: &TestStore, caller: &Agent) -> Vec<String> {
     let page = AgentsPage { after: None, limit: 100 };

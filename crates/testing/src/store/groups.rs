@@ -1,6 +1,6 @@
 //! Groups, and drafts to several agents.
 
-use amb_core::limits::MAX_GROUP_MEMBERS;
+use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 use amb_core::{Code, Event, ReceiptState};
 
 use super::*;
@@ -119,9 +119,9 @@ pub async fn a_draft_to_several_agents_reaches_all_or_none(store: TestStore) {
 
 pub async fn a_member_gets_no_group_mail_from_senders_outside_its_allow_from(store: TestStore) {
     let (alice, bob, carol) = crew(&store).await;
-    let picky = amb_store::ProfilePatch {
+    let picky = amb_core::doc::ProfilePatch {
         allow_from: Some(amb_core::AllowFrom(vec![alice.name.to_string()])),
-        ..amb_store::ProfilePatch::default()
+        ..amb_core::doc::ProfilePatch::default()
     };
     store.update_profile(&carol, picky, at(1)).await.unwrap();
     let sent = store.send(&bob, Draft::text(name("crew"), "Standup", "hello"), at(2)).await.unwrap();
@@ -192,4 +192,18 @@ pub async fn the_size_of_a_group_is_limited(store: TestStore) {
     assert_eq!(store.event_head(members[0].key).await.unwrap(), heads);
     let small = store.send(&alice, Draft::text(crew, "News", "x"), at(2)).await.unwrap();
     assert_eq!(small.entries.len(), MAX_GROUP_MEMBERS - 1);
+}
+
+pub async fn the_number_of_an_agents_groups_is_limited(store: TestStore) {
+    let (alice, bob) = store.pair().await;
+    for n in 1..=MAX_GROUPS {
+        store.create_group(&alice, &name(&format!("group{n}")), at(1)).await.unwrap();
+    }
+    assert_eq!(code(store.create_group(&alice, &name("other"), at(1)).await), Code::Conflict);
+    store.create_group(&bob, &name("other"), at(1)).await.unwrap();
+    let head = store.event_head(alice.key).await.unwrap();
+    assert_eq!(code(store.invite_to_group(&bob, &name("other"), &alice.name, at(2)).await), Code::Conflict);
+    assert_eq!(store.event_head(alice.key).await.unwrap(), head, "nothing of the invitation stays");
+    store.join_group(&alice, &name("group1"), false).await.unwrap();
+    store.invite_to_group(&bob, &name("other"), &alice.name, at(2)).await.unwrap();
 }

@@ -1,9 +1,9 @@
 //! The household: one owner's agents and that person.
 
-use amb_core::doc::{Access, AgentEntry, ConnectionChange, HouseholdChange};
+use amb_core::doc::{Access, AgentEntry, ConnectionChange, HouseholdChange, ProfilePatch};
 use amb_core::mailbox::TaskFilter;
 use amb_core::{AllowFrom, Code, Event, Kind, TaskState};
-use amb_store::{AgentsPage, Join, Once, ProfilePatch};
+use amb_store::{AgentsPage, Join, Once};
 
 use super::*;
 

@@ -1,9 +1,10 @@
 //! Tasks of a household: its person cancels them and gives them to other members.
 
+use amb_core::doc::ProfilePatch;
 use amb_core::limits::MAX_REASSIGNMENTS;
 use amb_core::stepping_in::Act;
 use amb_core::{Callback, Code, Event, Kind, TaskState};
-use amb_store::{Once, ProfilePatch};
+use amb_store::Once;
 
 use super::household::OWNER;
 use super::races::at_once;

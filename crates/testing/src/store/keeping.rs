@@ -322,5 +322,9 @@ pub async fn the_size_of_a_page_is_counted_as_json(store: TestStore) {
     assert_eq!(store.export(&bob, ExportQuery { limit: 10, ..ExportQuery::default() }).await.unwrap().len(), 1);
     let request = ClaimRequest { limit: 10, urgent_first: false, lease: std::time::Duration::from_secs(1) };
     assert_eq!(store.claim(&bob, request, at(1)).await.unwrap().answer.len(), 1);
-    assert_eq!(store.texts(&bob, &sent.session_id, 10).await.len(), 1);
+    for (limit, truncated) in [(1, false), (10, true)] {
+        let page = HistoryPage { limit, before: None };
+        let history = store.history(&bob, &sent.session_id, page, at(1)).await.unwrap().answer;
+        assert_eq!((history.messages.len(), history.truncated), (1, truncated));
+    }
 }

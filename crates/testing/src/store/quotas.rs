@@ -1,13 +1,12 @@
 //! Quotas: to whom messages are charged, what is refused, and what frees them.
 
-use amb_core::doc::OwnUsage;
+use amb_core::doc::{OwnUsage, ProfilePatch};
 use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AllowFrom, Callback, Code, Quotas, TaskState, Usage};
 
 use super::keeping::{line, remove_read_mail};
 use super::*;
-use amb_store::ProfilePatch;
 
 impl TestStore {
     /// An agent's usage, by its profile.

@@ -1,11 +1,11 @@
 //! Tasks.
 
-use amb_core::doc::{ChainTask, ConnectionChange};
+use amb_core::doc::{ChainTask, ConnectionChange, ProfilePatch};
 use amb_core::mailbox::{SearchQuery, TaskFilter};
 use amb_core::{Callback, Code, Event, Kind, Status, TaskId, TaskState};
 
 use super::*;
-use amb_store::{ExportQuery, ProfilePatch};
+use amb_store::ExportQuery;
 
 async fn give(store: &TestStore, from: &Agent, to: &Agent, text: &str) -> TaskId {
     let sent = store.send(from, Draft::task(to.name.clone(), "Work", text), at(1)).await.unwrap();

@@ -88,8 +88,8 @@ impl BatchFacts {
         let known: Vec<(AgentName, i64)> = self.ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
         for (_, message) in messages {
             if !self.ids.contains_key(&message.to) {
-                let meant = message.to.meant(&known, |(name, _)| name.as_str());
-                self.ids.extend(meant.map(|(_, id)| (message.to.clone(), *id)));
+                let best_match = message.to.best_match(&known, |(name, _)| name.as_str());
+                self.ids.extend(best_match.map(|(_, id)| (message.to.clone(), *id)));
             }
         }
         self.add_routes(&routes)?;
@@ -136,8 +136,9 @@ impl BatchFacts {
         logs.lock(tx, &locked).await?;
         let (mut names, mut seen) = (Vec::with_capacity(to.len()), HashSet::new());
         for name in to {
-            let meant = |rows: &[Row]| name.meant(rows.iter().map(|row| row.get::<_, String>(0)), |name| name.as_str());
-            let (agent, group) = (meant(&agents), meant(&groups));
+            let best_match =
+                |rows: &[Row]| name.best_match(rows.iter().map(|row| row.get::<_, String>(0)), |name| name.as_str());
+            let (agent, group) = (best_match(&agents), best_match(&groups));
             let is_group = agent.is_none() && group.is_some();
             let name = agent.or(group).map_or_else(|| Ok(name.clone()), |name| row::name(&name))?;
             if seen.insert(name.clone()) {

@@ -22,7 +22,7 @@ pub(super) const MAX_NEEDS: i64 = 20;
 /// Most unread messages and agents of the office that are counted.
 const MAX_COUNT: i64 = 100_000;
 
-/// The columns of [`MemberRow`] and [`OwnersColumns`].
+/// The columns of [`MemberOverviewRow`] and [`OwnersColumns`].
 const MEMBERS: &str =
     "SELECT a.id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
            p.last_seen, p.here, a.person,
@@ -34,7 +34,7 @@ const MEMBERS: &str =
            a.paused_by, a.api_key_prefix, a.previous_key_until, a.discoverable
     FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.household_id = $1 AND a.deleted_at IS NULL";
 
-struct MemberRow {
+struct MemberOverviewRow {
     key: i64,
     name: AgentName,
     card: Card,
@@ -47,9 +47,9 @@ struct MemberRow {
     paused_by: Option<AgentName>,
 }
 
-from_row!(MemberRow: key name card created_at seen person unread task task_subject paused_by);
+from_row!(MemberOverviewRow: key name card created_at seen person unread task task_subject paused_by);
 
-impl MemberRow {
+impl MemberOverviewRow {
     fn member(self, now: Timestamp) -> Member {
         let current = self.task;
         let presence = presence(self.seen, current.iter().cloned().collect(), now);
@@ -69,7 +69,7 @@ impl MemberRow {
 
 pub(super) async fn members(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Vec<Member>> {
     let sql = format!("{MEMBERS} ORDER BY a.name LIMIT {MAX_MEMBERS}");
-    let rows: Vec<MemberRow> = db.rows(&sql, values![household.0]).await?;
+    let rows: Vec<MemberOverviewRow> = db.rows(&sql, values![household.0]).await?;
     Ok(rows.into_iter().map(|row| row.member(now)).collect())
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn member(
 ) -> Tried<(Agent, MemberDetails)> {
     let agent = agent_named(db, name).await?.ok_or_else(|| refusals::no_agent(name))?;
     let sql = format!("{MEMBERS} AND a.id = $2");
-    let found = db.find::<(MemberRow, OwnersColumns)>(&sql, values![household.0, agent.key.0]).await?;
+    let found = db.find::<(MemberOverviewRow, OwnersColumns)>(&sql, values![household.0, agent.key.0]).await?;
     let (row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
     let member = row.member(now);
     let details = MemberDetails {

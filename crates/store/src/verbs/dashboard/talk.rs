@@ -10,7 +10,7 @@ use crate::engine::{Db, Query, Tried, Value, Wanted, from_row, values};
 use crate::outgoing::{no_message, no_session};
 use crate::types::fold_subject;
 use crate::verbs::agents::agent_named;
-use crate::verbs::messages::{FoundMessage, select, undelivered};
+use crate::verbs::messages::{MessageLookup, select, undelivered};
 use crate::verbs::search::{THE_END, terms};
 
 /// Hits of a search that are filtered for those of the household.
@@ -205,7 +205,7 @@ pub(super) async fn conversation(
     };
     let sql = select(&format!("WHERE m.session_id = $2 AND m.id < $3 AND {} ORDER BY m.id DESC LIMIT $4", seen()));
     let values = values![household.0, id, end, i64::from(limit) + 1];
-    let (mut found, cut) = db.page(&sql, values, |found: &FoundMessage| found.row.bytes()).await?;
+    let (mut found, cut) = db.page(&sql, values, |found: &MessageLookup| found.row.bytes()).await?;
     // Where the household sees no message of a session, it does not see the session either.
     if found.is_empty() && before.is_none() {
         return Err(no_session().into());
@@ -236,13 +236,13 @@ async fn members(db: &mut dyn Db, session: i64) -> Tried<Vec<AgentName>> {
 }
 
 /// Returns a message as its sender sees it, with all its receipts.
-async fn as_sent(db: &mut dyn Db, found: FoundMessage) -> Tried<MessageWithReceipts> {
+async fn as_sent(db: &mut dyn Db, found: MessageLookup) -> Tried<MessageWithReceipts> {
     let sender = found.row.from.clone();
     found.with_receipts(db, &sender, None).await
 }
 
 pub(super) async fn mail(db: &mut dyn Db, household: HouseholdKey, id: Uuid) -> Tried<MessageWithReceipts> {
     let sql = select(&format!("WHERE m.public_id = $2 AND {}", seen()));
-    let found: Option<FoundMessage> = db.find(&sql, values![household.0, id]).await?;
+    let found: Option<MessageLookup> = db.find(&sql, values![household.0, id]).await?;
     as_sent(db, found.ok_or_else(|| no_message(&id.into()))?).await
 }

@@ -53,7 +53,12 @@ pub(super) async fn troubled(db: &mut dyn Db, household: HouseholdKey, since: Ti
     find(db, &rest, values![household.0, since, MAX_NEEDS]).await
 }
 
-pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -> Tried<Vec<Lane>> {
+pub(super) async fn board(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    only: Option<TaskState>,
+    each: u32,
+) -> Tried<Vec<Lane>> {
     let join = db.dialect().then_join;
     let of = |side: &str| {
         format!(
@@ -63,7 +68,7 @@ pub(super) async fn board(db: &mut dyn Db, household: HouseholdKey, each: u32) -
     };
     let rest = format!("WHERE t.id {} ORDER BY t.updated_at DESC, t.id DESC", (db.dialect().in_list)("$1"));
     let mut lanes = Vec::new();
-    for state in LANES {
+    for state in LANES.into_iter().filter(|state| only.is_none_or(|only| only == *state)) {
         // Only for rejected tasks: its estimated cost would change the plan of the others.
         let delivered =
             if state == TaskState::Rejected { format!(" AND NOT {}", undelivered_task()) } else { String::new() };
