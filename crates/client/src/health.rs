@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use amb_core::doc::Health;
 use amb_core::{Code, OfficeError, Timestamp};
 use reqwest::header::{DATE, HeaderMap};
-use serde::Deserialize;
 
 use crate::http::Http;
 use crate::problem::problem;
@@ -26,12 +26,6 @@ pub struct ServerHealth {
     pub took: Duration,
 }
 
-#[derive(Deserialize)]
-struct HealthDocument {
-    status: String,
-    version: String,
-}
-
 /// Checks the health of a server; needs no key. An error means that it cannot be reached, or that it is no office.
 pub async fn health(server: &ServerUrl) -> Result<ServerHealth, OfficeError> {
     let http = Http::new(server.clone(), None)?.with_timeout(TIMEOUT);
@@ -40,7 +34,7 @@ pub async fn health(server: &ServerUrl) -> Result<ServerHealth, OfficeError> {
     let (status, clock) = (response.status(), clock(response.headers()));
     let body = response.bytes().await.unwrap_or_default();
     let took = started.elapsed();
-    if let Ok(HealthDocument { status, version }) = serde_json::from_slice(&body)
+    if let Ok(Health { status, version, .. }) = serde_json::from_slice(&body)
         && status == "ok"
     {
         return Ok(ServerHealth { version: Some(version), problem: None, clock, took });

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use amb_core::doc::{AgentEntry, HouseholdEvents, HouseholdSessions, NewMachine, SessionEnded, Tasks};
+use amb_core::doc::{
+    AgentEntry, CancelBody, HouseholdEvents, HouseholdSessions, JoinBody, MachineBody, NewMachine, ReassignBody,
+    SessionEnded, Tasks,
+};
 use amb_core::mailbox::Result;
-use amb_core::{AgentName, SessionId, Task, TaskId};
+use amb_core::{AgentName, SessionId, Task, TaskId, TaskState};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::Client;
@@ -16,8 +18,8 @@ use crate::mailbox::MAX_POLL;
 impl Client {
     /// Creates a token with which agents of another machine join the caller's household. The caller is its person.
     pub async fn add_machine(&self, label: &str) -> Result<NewMachine> {
-        let call = self.http.post(&["household", "machines"], &json!({ "label": label }))?;
-        self.http.fetch(call.with_fresh_key()).await
+        let body = MachineBody { label: Some(label.to_owned()) };
+        self.http.fetch(self.http.post(&["household", "machines"], &body)?.with_fresh_key()).await
     }
 
     /// Reads the logs of the members of the household whose person is the caller: the entries after a cursor, waiting
@@ -38,7 +40,7 @@ impl Client {
 
     /// Lets the caller join the household of a token.
     pub async fn join_household(&self, token: &SecretString) -> Result<()> {
-        let body = json!({ "household_token": token.expose_secret() });
+        let body = JoinBody { household_token: token.expose_secret().to_owned() };
         self.http.execute(self.http.post(&["household", "members"], &body)?).await
     }
 
@@ -66,20 +68,20 @@ impl Client {
 
     /// Cancels a task that a member gave or was given.
     pub async fn cancel_task(&self, id: &TaskId, note: Option<&str>) -> Result<Task> {
-        let call = self.http.post(&["tasks", id.as_str(), "cancel"], &json!({ "note": note }))?;
-        self.http.fetch(call.with_fresh_key()).await
+        let body = CancelBody { note: note.map(str::to_owned) };
+        self.http.fetch(self.http.post(&["tasks", id.as_str(), "cancel"], &body)?.with_fresh_key()).await
     }
 
     /// Gives a task that a member gave or was given to another member.
     pub async fn reassign_task(&self, id: &TaskId, to: &AgentName) -> Result<Task> {
-        let call = self.http.post(&["tasks", id.as_str(), "reassign"], &json!({ "to": to }))?;
-        self.http.fetch(call.with_fresh_key()).await
+        let body = ReassignBody { to: to.clone() };
+        self.http.fetch(self.http.post(&["tasks", id.as_str(), "reassign"], &body)?.with_fresh_key()).await
     }
 
-    /// The tasks that members gave or were given, the one that changed last first.
-    pub async fn household_tasks(&self, open: bool) -> Result<Vec<Task>> {
+    /// The tasks that members gave or were given, the one that changed last first: of one state, or the last of each.
+    pub async fn household_tasks(&self, open: bool, state: Option<TaskState>) -> Result<Tasks> {
         let call = self.http.get(&["household", "tasks"]).query("open", open.then_some(true));
-        Ok(self.http.fetch::<Tasks>(call).await?.tasks)
+        self.http.fetch(call.query("state", state)).await
     }
 
     /// The conversations that members are in, the one with the newest message first.

@@ -164,7 +164,7 @@ impl Http {
             };
             may_be_done |= error.may_be_done();
             let delay = error.wait().unwrap_or_default().max(backoff.pause());
-            let may_retry = error.is_passing() && call.is_safe_to_repeat() && attempt < MAX_ATTEMPTS;
+            let may_retry = error.is_transient() && call.is_safe_to_repeat() && attempt < MAX_ATTEMPTS;
             if !may_retry || delay > MAX_DELAY || Instant::now() + delay >= deadline {
                 return Err(if may_be_done { error.perhaps_done() } else { error });
             }

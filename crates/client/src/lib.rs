@@ -6,10 +6,11 @@
 //! ```no_run
 //! # async fn run() -> Result<(), amb_core::OfficeError> {
 //! use amb_client::{Client, ServerUrl};
+//! use amb_core::doc::RegisterBody;
 //! use amb_core::{Draft, Mailbox};
 //!
 //! let server: ServerUrl = "127.0.0.1:8000".parse()?;
-//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None, None, None).await?;
+//! let registered = amb_client::register(&server, &RegisterBody::new(&"ann".parse()?, Default::default())).await?;
 //! let ann = Client::open(server, registered.api_key).await?;
 //! ann.send(Draft::text("ben".parse()?, "Plan", "shall we start?")).await?;
 //! # Ok(()) }
@@ -22,7 +23,6 @@ mod health;
 mod household;
 mod http;
 mod mailbox;
-mod outgoing;
 mod pages;
 mod problem;
 mod registration;

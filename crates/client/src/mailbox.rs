@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use amb_core::doc::{
-    Access, Acknowledged, AgentEntry, Agents, Claimed, Connected, Connection, ConnectionChange, ConnectionRequested,
-    Connections, Exported, Group, Groups, History, Hits, Household, Inbox, Lines, MessagePage, MessageWithReceipts,
-    Profile, SearchHit, Sent, Tasks,
+    Access, Acknowledged, AgentEntry, Agents, ApproveBody, ClaimBody, Claimed, ConnectBody, Connected, Connection,
+    ConnectionChange, ConnectionRequested, Connections, Exported, Group, GroupBody, Groups, History, Hits, Household,
+    IdsBody, Inbox, InviteBody, Lines, MessagePage, MessageWithReceipts, NumberedLine, PeerBody, Profile, ProfilePatch,
+    RenewBody, Rotated, SearchHit, SendBody, Sent, ShareBody, StateBody, Tasks,
 };
 use amb_core::error::if_found;
 use amb_core::event::EventPage;
@@ -13,13 +14,14 @@ use amb_core::limits::{MAX_CLAIMED, MAX_TASKS};
 use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter, no_task};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
-    AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, WakeReport,
+    AgentName, Card, Code, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState,
+    WakeReport,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::Method;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -63,6 +65,17 @@ impl Client {
         Ok(self.http.fetch::<Exported>(call).await?.messages)
     }
 
+    /// The caller as it sees itself.
+    pub async fn profile(&self) -> Result<Profile> {
+        self.http.fetch(self.http.get(&["agents", "me"])).await
+    }
+
+    /// Replaces the caller's key. The old one works for so many more seconds, by default as long as the office says.
+    pub async fn rotate_key(&self, grace_seconds: Option<u32>) -> Result<Rotated> {
+        let body = json!({ "grace_seconds": grace_seconds });
+        self.http.fetch(self.http.post(&["agents", "me", "rotate-key"], &body)?).await
+    }
+
     /// The groups that the caller is in or was invited to.
     pub async fn groups(&self) -> Result<Vec<Group>> {
         Ok(self.http.fetch::<Groups>(self.http.get(&["groups"])).await?.groups)
@@ -70,37 +83,61 @@ impl Client {
 
     /// Creates a group whose owner and first member is the caller.
     pub async fn create_group(&self, name: &AgentName) -> Result<Group> {
-        self.http.fetch(self.http.post(&["groups"], &json!({ "name": name }))?.with_fresh_key()).await
+        let body = GroupBody { name: name.to_string() };
+        self.http.fetch(self.http.post(&["groups"], &body)?.with_fresh_key()).await
     }
 
     /// Invites an agent to a group of the caller's.
     pub async fn invite_to_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
-        let call = self.http.post(&["groups", group.as_str(), "invite"], &json!({ "agent_name": agent }))?;
-        self.http.fetch(call.with_fresh_key()).await
+        let body = InviteBody { agent_name: agent.clone() };
+        self.http.fetch(self.http.post(&["groups", group.as_str(), "invite"], &body)?.with_fresh_key()).await
     }
 
     /// Removes an agent from a group of the caller's.
     pub async fn remove_from_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
-        self.change_group(group, "remove", json!({ "agent_name": agent })).await
+        self.change_group(group, "remove", &InviteBody { agent_name: agent.clone() }).await
     }
 
     /// Accepts an invitation.
     pub async fn join_group(&self, group: &AgentName) -> Result<Group> {
-        self.change_group(group, "join", json!({})).await
+        self.change_group(group, "join", &json!({})).await
     }
 
     /// Leaves a group, or declines an invitation.
     pub async fn leave_group(&self, group: &AgentName) -> Result<Group> {
-        self.change_group(group, "leave", json!({})).await
+        self.change_group(group, "leave", &json!({})).await
     }
 
-    async fn change_group(&self, group: &AgentName, verb: &str, body: serde_json::Value) -> Result<Group> {
-        self.http.fetch(self.http.post(&["groups", group.as_str(), verb], &body)?).await
+    async fn change_group(&self, group: &AgentName, verb: &str, body: &impl Serialize) -> Result<Group> {
+        self.http.fetch(self.http.post(&["groups", group.as_str(), verb], body)?).await
+    }
+
+    /// The number of a transcript's last line. `owner` is the agent that shares it; `None` is the caller, whose
+    /// transcript has no line yet if it does not exist.
+    pub async fn transcript_end(&self, owner: Option<&AgentName>, key: &TranscriptKey) -> Result<u64> {
+        let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(1));
+        match self.http.fetch::<Lines>(call.query("owner", owner)).await {
+            Err(error) if error.code() == Code::NotFound && owner.is_none() => Ok(0),
+            page => Ok(page?.lines.last().map_or(0, |line| line.number)),
+        }
+    }
+
+    /// The lines of a transcript after a number, oldest first. Where there is none, waits for one, for 20 seconds at
+    /// most.
+    pub async fn transcript_after(
+        &self,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        after: u64,
+    ) -> Result<Vec<NumberedLine>> {
+        let call = self.http.get(&["transcripts", key.as_str()]).query("after", Some(after));
+        let call = call.query("wait", Some(MAX_POLL.as_secs())).query("owner", owner);
+        Ok(self.http.fetch::<Lines>(call).await?.lines)
     }
 
     /// Grants a connected agent access to a transcript of the caller's; `None` revokes it.
     pub async fn share_transcript(&self, key: &TranscriptKey, agent: &AgentName, access: Option<Access>) -> Result<()> {
-        let body = json!({ "agent_name": agent, "access": access });
+        let body = ShareBody { agent_name: agent.clone(), access };
         self.http.execute(self.http.post(&["transcripts", key.as_str(), "share"], &body)?).await
     }
 }
@@ -109,6 +146,11 @@ impl Client {
 #[derive(Deserialize)]
 struct Me {
     name: AgentName,
+}
+
+/// A number for the body of a request. The server refuses one that is cut.
+fn fit(number: impl TryInto<u32>) -> Option<u32> {
+    Some(number.try_into().unwrap_or(u32::MAX))
 }
 
 fn lines(page: Lines) -> Vec<Line> {
@@ -126,7 +168,7 @@ impl Mailbox for Client {
     }
 
     async fn register(&self, card: Card) -> Result<AgentEntry> {
-        self.http.fetch(self.http.with_body(Method::PATCH, &["agents", "me"], &card)?).await
+        self.http.fetch(self.http.with_body(Method::PATCH, &["agents", "me"], &ProfilePatch::from(card))?).await
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
@@ -138,7 +180,7 @@ impl Mailbox for Client {
     }
 
     async fn is_paused(&self) -> Result<bool> {
-        Ok(self.http.fetch::<Profile>(self.http.get(&["agents", "me"])).await?.entry.paused)
+        Ok(self.profile().await?.entry.paused)
     }
 
     async fn heartbeat(&self) -> Result<()> {
@@ -154,13 +196,13 @@ impl Mailbox for Client {
     }
 
     async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
-        let body = json!({ "target_agent_name": target, "message": intro });
+        let body = ConnectBody { target_agent_name: target.clone(), message: intro };
         self.http.fetch(self.http.post(&["connections", "request"], &body)?.with_fresh_key()).await
     }
 
     async fn approve(&self, code: &str) -> Result<Connected> {
-        let call = self.http.post(&["connections", "approve"], &json!({ "verification_code": code }))?;
-        self.http.fetch(call.with_fresh_key()).await
+        let body = ApproveBody { verification_code: code.to_owned() };
+        self.http.fetch(self.http.post(&["connections", "approve"], &body)?.with_fresh_key()).await
     }
 
     async fn connections(&self) -> Result<Vec<Connection>> {
@@ -174,13 +216,14 @@ impl Mailbox for Client {
             ConnectionChange::Block => "block",
             ConnectionChange::Unblock => "unblock",
         };
-        self.http.fetch(self.http.post(&["connections", verb], &json!({ "agent_name": peer }))?).await
+        self.http.fetch(self.http.post(&["connections", verb], &PeerBody { agent_name: peer.clone() })?).await
     }
 
-    async fn send(&self, draft: Draft) -> Result<Sent> {
+    async fn send(&self, mut draft: Draft) -> Result<Sent> {
         draft.check()?;
-        let call = self.http.post(&["messages", "send"], &crate::outgoing::body(&draft)?)?;
-        let call = match draft.idempotency_key {
+        let key = draft.idempotency_key.take();
+        let call = self.http.post(&["messages", "send"], &SendBody::from(draft))?;
+        let call = match key {
             Some(key) => call.with_key(key),
             None => call.with_fresh_key(),
         };
@@ -206,27 +249,30 @@ impl Mailbox for Client {
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
-        let call = self.http.post(&["messages", "ack"], &json!({ "message_ids": ids }))?;
+        let call = self.http.post(&["messages", "ack"], &IdsBody { message_ids: ids.to_vec() })?;
         Ok(self.http.fetch::<Acknowledged>(call).await?.acknowledged)
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        let ClaimRequest { limit, urgent_first, lease } = request;
-        let body = json!({ "limit": limit, "urgent_first": urgent_first, "lease_seconds": lease.as_secs() });
+        let body = ClaimBody {
+            limit: fit(request.limit),
+            urgent_first: Some(request.urgent_first),
+            lease_seconds: fit(request.lease.as_secs()),
+        };
         Ok(self.http.fetch::<Claimed>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
-        self.http.execute(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
+        self.http.execute(self.http.post(&["messages", "release"], &IdsBody { message_ids: ids.to_vec() })?).await
     }
 
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
-        let body = json!({ "message_ids": ids, "lease_seconds": lease.as_secs() });
+        let body = RenewBody { message_ids: ids.to_vec(), lease_seconds: fit(lease.as_secs()) };
         self.http.execute(self.http.post(&["messages", "renew"], &body)?).await
     }
 
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
-        self.http.execute(self.http.post(&["messages", "rung"], &json!({ "message_ids": ids }))?).await
+        self.http.execute(self.http.post(&["messages", "rung"], &IdsBody { message_ids: ids.to_vec() })?).await
     }
 
     async fn report_wake(&self, report: &WakeReport) -> Result<()> {
@@ -255,7 +301,7 @@ impl Mailbox for Client {
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
-        let body = json!({ "state": state, "note": note });
+        let body = StateBody { state, note };
         self.http.fetch(self.http.post(&["tasks", id.as_str(), "state"], &body)?.with_fresh_key()).await
     }
 

@@ -2,25 +2,15 @@
 
 use std::time::Duration;
 
+use amb_core::doc::ProblemBody;
 use amb_core::{Code, OfficeError};
 use reqwest::StatusCode;
-use serde::Deserialize;
-
-#[derive(Deserialize)]
-struct ProblemDocument {
-    /// An unknown code is mapped by the status.
-    #[serde(default)]
-    code: Option<String>,
-    #[serde(default)]
-    detail: Option<String>,
-}
 
 /// The error of a response that is no success.
 pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> OfficeError {
-    let problem: Option<ProblemDocument> = serde_json::from_slice(body).ok();
-    let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
-    let known = |code: String| serde_json::from_value::<Code>(code.into()).ok();
-    let code = code.and_then(known).unwrap_or_else(|| code_of(status));
+    let problem: ProblemBody = serde_json::from_slice(body).unwrap_or_default();
+    let code = serde_json::from_value(problem.code.into()).unwrap_or_else(|_| code_of(status));
+    let detail = Some(problem.detail).filter(|detail| !detail.is_empty());
     let detail = detail.map_or_else(|| format!("the server answered {status}"), plain);
     let error = OfficeError::new(code, detail);
     match retry_after {
@@ -66,7 +56,7 @@ mod tests {
         assert_eq!((error.code(), error.detail()), (Code::NotConnected, "ask for a connection first"));
         let body = br#"{"status":507,"code":"over_quota","detail":"ask its operator"}"#;
         let full = problem(StatusCode::INSUFFICIENT_STORAGE, None, body);
-        assert_eq!((full.code(), full.is_passing()), (Code::OverQuota, false));
+        assert_eq!((full.code(), full.is_transient()), (Code::OverQuota, false));
         let body = br#"{"status":403,"code":"registration_token_needed","detail":"give the token"}"#;
         let error = problem(StatusCode::FORBIDDEN, None, body);
         assert_eq!((error.code(), error.detail()), (Code::Forbidden, "give the token"));

@@ -68,7 +68,7 @@ pub struct Config {
     /// NATS for hints between replicas; without it they go through the database.
     pub nats: Option<NatsOptions>,
     /// How often subscribers are checked: the maximum delay after a lost hint or the end of a key.
-    pub look_interval: Duration,
+    pub poll_interval: Duration,
     /// Operators can read all mail on the dashboard. Registration, profiles and every page say so.
     pub operators_read_mail: bool,
     /// The person of the first household sees the office's health, as an operator does: for an office on their own
@@ -140,7 +140,7 @@ impl Default for Config {
             mounts: Vec::new(),
             mount_open: false,
             nats: None,
-            look_interval: Duration::from_secs(5),
+            poll_interval: Duration::from_secs(5),
             operators_read_mail: false,
             owner_is_operator: false,
             tls: None,

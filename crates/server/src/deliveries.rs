@@ -29,7 +29,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct DeliveryRecorder {
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingRanges>,
     /// Responses to polls, oldest first.
     responses: Mutex<HashMap<AgentKey, VecDeque<LogRange>>>,
     wake: Notify,
@@ -37,7 +37,7 @@ pub(crate) struct DeliveryRecorder {
 
 /// Ranges to be written.
 #[derive(Default)]
-struct Pending {
+struct PendingRanges {
     new: HashMap<AgentKey, (Agent, Vec<LogRange>)>,
     failed: Vec<DeliveredRange>,
     /// Number of ranges in `new` and `failed`.
@@ -75,7 +75,7 @@ impl DeliveryRecorder {
         }
         {
             let mut pending = self.pending.lock();
-            let Pending { new, count, .. } = &mut *pending;
+            let PendingRanges { new, count, .. } = &mut *pending;
             let (_, ranges) = new.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
             match ranges.last_mut() {
                 // The usual case: the next range of the same socket.
@@ -140,7 +140,7 @@ impl DeliveryRecorder {
 
     /// Takes all ranges to write.
     pub(crate) fn take(&self) -> Vec<DeliveredRange> {
-        let Pending { new, failed, .. } = std::mem::take(&mut *self.pending.lock());
+        let PendingRanges { new, failed, .. } = std::mem::take(&mut *self.pending.lock());
         let mut all = failed;
         for (agent, ranges) in new.into_values() {
             let range = |LogRange { after, up_to }| DeliveredRange { agent: agent.clone(), after, up_to, attempts: 0 };

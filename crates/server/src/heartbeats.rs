@@ -7,15 +7,15 @@ use amb_store::AgentKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Agents with a heartbeat since the last write.
+/// The agents with a heartbeat since the last write.
 #[derive(Default)]
 pub(crate) struct Heartbeats {
-    agents: Mutex<Agents>,
+    agents: Mutex<AgentSets>,
     returned: Notify,
 }
 
 #[derive(Default)]
-struct Agents {
+struct AgentSets {
     pending: HashSet<AgentKey>,
     /// Whom the last writes showed as online.
     written: HashSet<AgentKey>,

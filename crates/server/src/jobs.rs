@@ -222,8 +222,8 @@ async fn write_deliveries(app: &App) -> bool {
                 Err(error) => {
                     failed("receipts", &error);
                     all_written = false;
-                    app.deliveries.retry(range, !error.is_passing());
-                    if error.is_passing() {
+                    app.deliveries.retry(range, !error.is_transient());
+                    if error.is_transient() {
                         // The database is unavailable: the others would fail too.
                         ranges.by_ref().for_each(|range| app.deliveries.retry(range, false));
                     }

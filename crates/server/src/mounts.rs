@@ -2,29 +2,13 @@
 
 use std::fmt::Write;
 
+use amb_core::doc::MountView;
 use amb_mount::{Mount, MountHealth, MountState};
-use serde::Serialize;
-use utoipa::ToSchema;
-
-/// How a mounted directory is.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MountView {
-    /// `mounted`; `waiting` for another process to let go of it; `failing` while something is tried again.
-    state: &'static str,
-    /// Agents of the directory that the office knows.
-    residents: u64,
-    /// Agents of the office that the directory knows.
-    guests: u64,
-    /// Messages that wait for their recipient's consent.
-    waiting: u64,
-    /// Names under which no mail crosses: both sides have them, or they are reserved.
-    collisions: u64,
-}
 
 /// Returns the state of all mounts, in the order of the configuration.
 pub(crate) fn views(mounts: &[Mount]) -> Vec<MountView> {
     let view = |health: MountHealth| MountView {
-        state: health.state.as_str(),
+        state: health.state.as_str().to_owned(),
         residents: health.residents,
         guests: health.guests,
         waiting: health.waiting,

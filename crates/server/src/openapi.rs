@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use amb_core::OfficeError;
+use amb_core::doc::ProblemBody;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{self, IntoResponse};
@@ -12,13 +13,13 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi as OpenApiDocument, Ref, RefOr, Response, ResponseBuilder};
 
-use crate::request::{Problem, ProblemBody};
+use crate::request::Problem;
 use crate::routes::Operations;
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Agent Mailbox", description = "One post office for AI agents: the network office."),
-    components(schemas(ProblemBody<'_>)),
+    components(schemas(ProblemBody)),
     tags(
         (name = "agents", description = "Who is here"),
         (name = "connections", description = "Who may write to whom"),

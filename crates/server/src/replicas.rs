@@ -107,8 +107,8 @@ async fn heartbeat(app: App) {
     loop {
         let is_on_nats = replicas.broadcast.get().is_some_and(NatsBroadcast::is_subscribed);
         match app.store.heartbeat(is_on_nats).await {
-            Ok(Replicas { office, others, others_hear }) => {
-                replicas.others_on_nats.store(others_hear, Ordering::Relaxed);
+            Ok(Replicas { office, others, others_use_broker }) => {
+                replicas.others_on_nats.store(others_use_broker, Ordering::Relaxed);
                 let before = replicas.others.swap(others, Ordering::Relaxed);
                 if before == 0 && others > 0 {
                     // What was spent while this was the only replica is not charged to the shared account.
@@ -210,7 +210,7 @@ fn parse_hint(text: &[u8]) -> Option<(AgentKey, u64)> {
 async fn check_regularly(app: App) {
     loop {
         // A timeout and a missed hint are handled alike.
-        let _ = timeout(app.config.look_interval, app.replicas.missed.notified()).await;
+        let _ = timeout(app.config.poll_interval, app.replicas.missed.notified()).await;
         check_subscribers(&app, app.hub.all()).await;
         if app.replicas.others.load(Ordering::Relaxed) > 0 {
             app.mounts.iter().for_each(amb_mount::Mount::hint_all);

@@ -7,17 +7,15 @@ mod key;
 mod problem;
 mod query;
 mod reply;
-mod text;
 
-pub(crate) use body::{Body, optional_plain_name, plain_name, plain_names, seconds, whole_number};
+pub(crate) use body::Body;
 pub(crate) use caller::{Caller, CallerWithKey, ClientAddress, authenticate, key_ended};
 pub(crate) use idempotency::IdempotencyKey;
 pub use key::{ApiKey, HouseholdToken};
 pub(crate) use key::{is_secret, key_in, new_secret};
-pub(crate) use problem::{Cause, Problem, ProblemBody};
+pub(crate) use problem::{Cause, Problem};
 pub(crate) use query::{
     Params, Segment, boolean, check_range, cursor, default_limit, optional_boolean, parse_id, parse_optional_id,
     path_name,
 };
 pub(crate) use reply::{Created, OkJson, fit_page, json_response, to_json};
-pub(crate) use text::{check_optional_text, check_text};

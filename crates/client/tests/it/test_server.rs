@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use amb_client::{Client, ExposeSecret, SecretString, ServerUrl};
+use amb_core::doc::RegisterBody;
 use amb_core::{AgentName, Card, Code, Mailbox};
 use amb_server::{Config, serve};
 use amb_testing::SqliteFile;
@@ -71,7 +72,7 @@ impl Server {
         let key = match keys.get(name) {
             Some(key) => key.clone(),
             None => {
-                let new = amb_client::register(&self.url(), name, card, None, None, None).await.unwrap();
+                let new = amb_client::register(&self.url(), &RegisterBody::new(name, card)).await.unwrap();
                 keys.insert(name.clone(), new.api_key.expose_secret().to_owned());
                 new.api_key.expose_secret().to_owned()
             }

@@ -1,6 +1,6 @@
 //! `GET /dashboard/connections`: the connections of the household's agents, and the forms to change them.
 
-use amb_core::doc::{ConnectionChange, ConnectionStatus};
+use amb_core::doc::{ConnectionChange, ConnectionStatus, check_text};
 use amb_core::limits::MAX_INTRO_CHARS;
 use amb_core::stepping_in::ConnectionAct;
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
@@ -14,7 +14,7 @@ use super::frame::{PageError, PageFrame, page, redirect};
 use super::session::{Posted, Visitor};
 use super::write::parse_name;
 use crate::app::App;
-use crate::request::{ClientAddress, check_text};
+use crate::request::ClientAddress;
 use crate::routes::approve::parse_code;
 use crate::routes::connect::ask;
 

@@ -2,6 +2,7 @@
 //! verbs as in `routes/stepping_in.rs`; all are idempotent.
 
 use amb_core::Timestamp;
+use amb_core::doc::check_optional_text;
 use amb_core::limits::MAX_NOTE_CHARS;
 use axum::extract::State;
 use axum::response::Response;
@@ -11,7 +12,7 @@ use super::frame::{PageError, redirect};
 use super::session::{NoFields, Posted};
 use super::write::parse_name;
 use crate::app::App;
-use crate::request::{Problem, Segment, check_optional_text, parse_id};
+use crate::request::{Problem, Segment, parse_id};
 
 /// `POST /dashboard/agents/{name}/pause`.
 pub(super) async fn pause(

@@ -37,7 +37,7 @@ struct ShownLane {
 }
 
 pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
-    let lanes = app.store.board(visitor.household()?, TASKS_PER_STATE).await?;
+    let lanes = app.store.board(visitor.household()?, None, TASKS_PER_STATE).await?;
     let frame = PageFrame::new(&visitor, "Tasks", "Tasks");
     let mut due: Vec<&Task> = lanes
         .iter()

@@ -21,7 +21,7 @@ pub(super) fn advice(session: &WakeSession) -> &'static str {
 pub(super) fn tone(session: &WakeSession) -> &'static str {
     match session.report.state {
         _ if session.stale => "",
-        state if state.is_in_vain() => "bad",
+        state if state.is_unresponsive() => "bad",
         WakeState::Heard | WakeState::Ready => "good",
         _ => "",
     }

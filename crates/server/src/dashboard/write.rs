@@ -1,5 +1,6 @@
 //! Forms to write as the person: to an agent, into a conversation, to everybody in the household.
 
+use amb_core::doc::check_text;
 use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::{AgentName, Code, Draft, OfficeError, Priority, SessionId, Timestamp};
 use askama::Template;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 use super::frame::{Flash, PageError, PageFrame, page, redirect};
 use super::session::{Posted, Visitor};
 use crate::app::App;
-use crate::request::{Params, Problem, Segment, check_text, parse_id};
+use crate::request::{Params, Problem, Segment, parse_id};
 
 /// Maximum number of recipients of a message to everybody, as of `POST /messages/send-many`.
 const MAX_EVERYBODY: usize = 100;

@@ -2,14 +2,13 @@
 
 use std::pin::pin;
 
-use amb_core::{AgentName, OfficeError};
+use amb_core::OfficeError;
 use axum::body::{Body as RawBody, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
 use futures_util::future::poll_immediate;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Deserializer};
 
 use super::caller::KeyInUse;
 use super::problem::Problem;
@@ -145,47 +144,10 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
     }
 }
 
-/// Deserializes an optional whole number up to a million. Accepts `3.0`, which JSON Schema counts as an integer.
-pub(crate) fn whole_number<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
-    let number = whole_up_to(de, 1_000_000, "must be a whole number from 0 to 1000000")?;
-    Ok(number.map(|number| number as u32))
-}
-
-/// Deserializes an optional whole number of seconds, at most a hundred years. Accepts `3.0`, as [`whole_number`] does.
-pub(crate) fn seconds<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
-    whole_up_to(de, 3_155_760_000, "must be a whole number of seconds, 3155760000 at most")
-}
-
-/// `max` must be below 2^53, where the conversion from `f64` is exact.
-fn whole_up_to<'de, D: Deserializer<'de>>(de: D, max: u64, refusal: &str) -> Result<Option<u64>, D::Error> {
-    match Option::<f64>::deserialize(de)? {
-        None => Ok(None),
-        Some(number) if number.fract() == 0.0 && (0.0..=max as f64).contains(&number) => Ok(Some(number as u64)),
-        Some(_) => Err(serde::de::Error::custom(refusal)),
-    }
-}
-
-/// Deserializes a name that an agent of the network office can have; a directory allows more.
-pub(crate) fn plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<AgentName, D::Error> {
-    AgentName::deserialize(field).and_then(plain)
-}
-
-/// [`plain_name`] for an optional field.
-pub(crate) fn optional_plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<Option<AgentName>, D::Error> {
-    Option::deserialize(field)?.map(plain).transpose()
-}
-
-/// [`plain_name`] for a list.
-pub(crate) fn plain_names<'de, D: Deserializer<'de>>(field: D) -> Result<Vec<AgentName>, D::Error> {
-    Vec::deserialize(field)?.into_iter().map(plain).collect()
-}
-
-fn plain<E: serde::de::Error>(name: AgentName) -> Result<AgentName, E> {
-    AgentName::parse_plain(name.as_str()).map_err(E::custom)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -209,5 +171,13 @@ mod tests {
         }
         assert_eq!(parse::<Pair>(b"{\"a\":1,\"b\":\"\xff\"}").unwrap_err().status().as_u16(), 400);
         assert_eq!(status(&format!("{{\"a\":{}", "[".repeat(100_000))), 400, "deep nesting ends early");
+    }
+
+    #[test]
+    fn a_field_out_of_bounds_is_named() {
+        let ids = vec![uuid::Uuid::nil(); 1_001];
+        let body = serde_json::json!({ "message_ids": ids }).to_string();
+        let problem = parse::<amb_core::doc::IdsBody>(body.as_bytes()).unwrap_err();
+        assert_eq!((problem.status().as_u16(), problem.detail()), (422, "body.message_ids: has at most 1000 ids"));
     }
 }

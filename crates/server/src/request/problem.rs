@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::doc::{FieldError, ProblemBody};
 use amb_core::{Code, OfficeError};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::reply::json_response;
 use crate::rate::whole_seconds;
@@ -30,35 +29,6 @@ pub(crate) struct Problem {
 #[derive(Debug, Clone)]
 pub(crate) struct Cause(pub(crate) Arc<OfficeError>);
 
-/// An error as the caller reads it (RFC 9457).
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub(crate) struct ProblemBody<'a> {
-    /// A name for this kind of problem: `urn:amb:problem:` and the code.
-    #[serde(rename = "type")]
-    kind: String,
-    /// The status in words.
-    title: &'a str,
-    /// The HTTP status.
-    status: u16,
-    /// One sentence that says what to do.
-    detail: &'a str,
-    /// The kind of failure in a word that never changes.
-    code: &'a str,
-    /// The fields that are wrong, where there are any.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    errors: &'a [FieldError],
-}
-
-/// What is wrong with one field of a request.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FieldError {
-    /// Where it is: `body.name`, `query.limit`, `path.session_id`.
-    pub(crate) field: String,
-    /// What is wrong with it.
-    pub(crate) detail: String,
-}
-
 impl Problem {
     /// An error of the HTTP layer, which has no [`Code`].
     pub(crate) fn new(
@@ -71,9 +41,7 @@ impl Problem {
 
     /// A field that is missing, malformed or out of bounds.
     pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        let (field, detail) = (field.into(), detail.into());
-        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("{field}: {detail}"));
-        Self { errors: vec![FieldError { field, detail }], ..problem }
+        FieldError::new(field, detail).into()
     }
 
     /// A body that cannot be read as JSON at all.
@@ -107,6 +75,13 @@ fn status_of(code: Code) -> StatusCode {
     }
 }
 
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        let detail = format!("{}: {}", error.field, error.detail);
+        Self { errors: vec![error], ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail) }
+    }
+}
+
 impl From<OfficeError> for Problem {
     fn from(error: OfficeError) -> Self {
         let status = status_of(error.code());
@@ -131,11 +106,11 @@ impl IntoResponse for Problem {
         let title = self.status.canonical_reason().unwrap_or("Error");
         let body = ProblemBody {
             kind: format!("urn:amb:problem:{}", self.code),
-            title,
+            title: title.to_owned(),
             status: self.status.as_u16(),
-            detail: &self.detail,
-            code: &self.code,
-            errors: &self.errors,
+            detail: self.detail.into_owned(),
+            code: self.code.into_owned(),
+            errors: self.errors,
         };
         // Serialization fails only for maps with keys that are not strings.
         let json = serde_json::to_vec(&body).unwrap_or_default();

@@ -18,7 +18,7 @@ const MAX_AGENTS: u32 = 1_000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct AgentsQuery {
     /// Only names after this one: the `next` of the page before.
-    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
+    #[serde(default, deserialize_with = "amb_core::doc::PlainName::plain")]
     after: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit::<500>")]

@@ -1,21 +1,11 @@
 //! `POST /connections/approve`: approves a request by its code.
 
-use amb_core::doc::Connected;
+use amb_core::doc::{ApproveBody, Connected};
 use amb_core::{OfficeError, Timestamp};
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::request::{Body, Caller, ClientAddress, IdempotencyKey, OkJson, Problem};
-
-/// Which request to approve.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct ApproveBody {
-    /// The code that the requesting side passed on.
-    #[schema(example = "XC-992")]
-    verification_code: String,
-}
 
 /// Longer texts are not looked up; real codes have six characters.
 const MAX_CODE_CHARS: usize = 64;

@@ -2,27 +2,14 @@
 
 use std::sync::Arc;
 
-use amb_core::doc::ConnectionRequested;
+use amb_core::doc::{ConnectBody, ConnectionRequested, check_optional_text};
 use amb_core::limits::MAX_INTRO_CHARS;
 use amb_core::{AgentName, OfficeError, Timestamp};
 use amb_store::{Ask, random_code};
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::request::{Body, Caller, Created, IdempotencyKey, Problem, check_optional_text};
-
-/// Whom to ask.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct ConnectBody {
-    /// Who is asked.
-    #[serde(deserialize_with = "crate::request::plain_name")]
-    target_agent_name: AgentName,
-    /// What to say with it.
-    #[schema(max_length = 500, pattern = "^[^\\x00]*$")]
-    message: Option<String>,
-}
+use crate::request::{Body, Caller, Created, IdempotencyKey, Problem};
 
 /// Asks another agent for a connection
 ///

@@ -1,10 +1,8 @@
 //! `GET /connections`, `GET /connections/pending`, and `POST` to reject, revoke, block and unblock.
 
-use amb_core::doc::{Connection, ConnectionChange, Connections, Pending};
-use amb_core::{AgentName, Timestamp};
+use amb_core::Timestamp;
+use amb_core::doc::{Connection, ConnectionChange, Connections, PeerBody, Pending};
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::request::{Body, Caller, OkJson, Problem, fit_page};
@@ -26,14 +24,6 @@ pub(crate) async fn connections(
 pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Pending>, Problem> {
     let (pending_connections, truncated) = fit_page(app.store.pending_connections(&caller, Timestamp::now()).await?);
     Ok(OkJson(Pending { pending_connections, truncated }))
-}
-
-/// With whom.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct PeerBody {
-    /// The other side.
-    #[serde(deserialize_with = "crate::request::plain_name")]
-    agent_name: AgentName,
 }
 
 async fn change(

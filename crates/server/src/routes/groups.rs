@@ -1,13 +1,11 @@
 //! `/groups` and `POST /messages/send-many`: one message, several recipients. A group is written to by its name, with
 //! `POST /messages/send`.
 
-use amb_core::doc::{Group, Groups, SentMany};
+use amb_core::doc::{Group, GroupBody, Groups, InviteBody, SendBody, SentMany};
 use amb_core::{AgentName, Timestamp};
 use axum::extract::State;
-use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::send::SendBody;
 use crate::app::App;
 use crate::request::{Body, Caller, Created, IdempotencyKey, OkJson, Problem, Segment, fit_page, path_name};
 
@@ -22,20 +20,12 @@ pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Re
     Ok(OkJson(Groups { groups, truncated }))
 }
 
-/// A new group.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct GroupBody {
-    /// Its name, unique in the office.
-    #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$")]
-    name: String,
-}
-
 /// Makes a group whose owner and first member is the caller
 #[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupBody,
     params(IdempotencyKey),
     responses(
         (status = 201, description = "Made", body = Group),
-        (status = 409, description = "The name is taken"),
+        (status = 409, description = "The name is taken, or the caller is in 1,000 groups"),
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -48,14 +38,6 @@ pub(crate) async fn create(
     Ok(Created(app.store.create_group(&caller, &name, Timestamp::now()).await?))
 }
 
-/// Which agent.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct InviteBody {
-    /// The agent; one that is invited must be connected with the caller.
-    #[serde(deserialize_with = "crate::request::plain_name")]
-    agent_name: AgentName,
-}
-
 /// Invites an agent to a group of the caller's
 #[utoipa::path(post, path = "/groups/{name}/invite", tag = "groups", request_body = InviteBody,
     params(("name" = AgentName, Path, description = "Which group"), IdempotencyKey),
@@ -63,7 +45,7 @@ pub(crate) struct InviteBody {
         (status = 200, description = "Invited; nobody gets a group's mail without having agreed", body = Group),
         (status = 403, description = "The group is another agent's, or the two are not connected"),
         (status = 404, description = "No such group or agent"),
-        (status = 409, description = "The group has 100 members, or the idempotency key was used for another request"),
+        (status = 409, description = "The group has 100 members, the agent is in 1,000 groups, or the idempotency key was used for another request"),
         (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),
     ))]
 pub(crate) async fn invite(
@@ -163,6 +145,7 @@ pub(crate) async fn send_many(
         return Err(Problem::field("body.to", format!("names {} more than once", pair[0].1)));
     }
     let (to, draft) = body.draft(first, key)?;
+    draft.check()?;
     draft.check_copies(to.len())?;
     let sent = app.publish(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
     Ok(Created(SentMany { sent }))

@@ -2,41 +2,19 @@
 
 use std::time::Duration;
 
-use amb_core::doc::{Acknowledged, Claimed};
+use amb_core::Timestamp;
+use amb_core::doc::{Acknowledged, ClaimBody, Claimed, IdsBody, RenewBody};
 use amb_core::mailbox::ClaimRequest;
-use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Deserialize;
-use utoipa::ToSchema;
-use uuid::Uuid;
 
 use crate::app::App;
-use crate::request::{Body, Caller, OkJson, Problem, check_range, whole_number};
+use crate::request::{Body, Caller, OkJson, Problem, check_range};
 
-/// Maximum number of ids in one request.
-const MAX_IDS: usize = 1_000;
 /// Maximum number of messages claimed by one request.
 const MAX_CLAIM: u32 = 100;
 /// Longest lease: a day, in seconds.
 const MAX_LEASE: u32 = 24 * 60 * 60;
-
-/// Which messages.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct IdsBody {
-    /// Their ids.
-    #[schema(max_items = 1000)]
-    message_ids: Vec<Uuid>,
-}
-
-impl IdsBody {
-    fn parse(self) -> Result<Vec<MessageId>, Problem> {
-        if self.message_ids.len() > MAX_IDS {
-            return Err(Problem::field("body.message_ids", format!("has at most {MAX_IDS} ids")));
-        }
-        Ok(self.message_ids.into_iter().map(MessageId::from).collect())
-    }
-}
 
 /// Marks messages that came to the caller as read
 #[utoipa::path(post, path = "/messages/ack", tag = "messages", request_body = IdsBody,
@@ -49,7 +27,7 @@ pub(crate) async fn ack(
     Caller(caller): Caller,
     Body(body): Body<IdsBody>,
 ) -> Result<OkJson<Acknowledged>, Problem> {
-    let acknowledged = app.publish(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
+    let acknowledged = app.publish(app.store.ack(&caller, &body.message_ids, Timestamp::now()).await?);
     Ok(OkJson(Acknowledged { acknowledged }))
 }
 
@@ -66,23 +44,8 @@ pub(crate) async fn rung(
     Caller(caller): Caller,
     Body(body): Body<IdsBody>,
 ) -> Result<StatusCode, Problem> {
-    app.publish(app.store.rung(&caller, &body.parse()?, Timestamp::now()).await?);
+    app.publish(app.store.rung(&caller, &body.message_ids, Timestamp::now()).await?);
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// How many messages to claim, and for how long.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct ClaimBody {
-    /// At most this many messages; 1 by default.
-    #[serde(default, deserialize_with = "whole_number")]
-    #[schema(minimum = 1, maximum = 100)]
-    limit: Option<u32>,
-    /// Urgent ones first, then by time; else by time alone.
-    urgent_first: Option<bool>,
-    /// Duration of the lease, in seconds; 300 by default.
-    #[serde(default, deserialize_with = "whole_number")]
-    #[schema(minimum = 1, maximum = 86400)]
-    lease_seconds: Option<u32>,
 }
 
 fn lease(seconds: Option<u32>) -> Result<Duration, Problem> {
@@ -122,20 +85,8 @@ pub(crate) async fn release(
     Caller(caller): Caller,
     Body(body): Body<IdsBody>,
 ) -> Result<StatusCode, Problem> {
-    app.store.release(&caller, &body.parse()?).await?;
+    app.store.release(&caller, &body.message_ids).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Which messages, and for how long.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct RenewBody {
-    /// Their ids.
-    #[schema(max_items = 1000)]
-    message_ids: Vec<Uuid>,
-    /// Duration of the new lease, in seconds; 300 by default.
-    #[serde(default, deserialize_with = "whole_number")]
-    #[schema(minimum = 1, maximum = 86400)]
-    lease_seconds: Option<u32>,
 }
 
 /// Keeps claimed messages from other consumers for longer
@@ -152,7 +103,6 @@ pub(crate) async fn renew(
     Body(body): Body<RenewBody>,
 ) -> Result<StatusCode, Problem> {
     let lease = lease(body.lease_seconds)?;
-    let ids = IdsBody { message_ids: body.message_ids }.parse()?;
-    app.store.renew(&caller, &ids, lease, Timestamp::now()).await?;
+    app.store.renew(&caller, &body.message_ids, lease, Timestamp::now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,35 +2,19 @@
 
 use std::time::Duration;
 
+use amb_core::doc::{Health, MountView};
 use amb_core::{Code, OfficeError};
 use axum::extract::State;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::mounts::{self, MountView};
+use crate::mounts;
 use crate::request::{OkJson, Problem};
 
 /// How long the database may take to answer before it counts as unavailable.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the office is.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Health {
-    /// `ok`.
-    status: &'static str,
-    /// The version of the office.
-    version: &'static str,
-    /// Mounted directories. What fails there stops no mail that stays here.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    mounts: Vec<MountView>,
-    /// Whether operators of this office can read all mail: it was started so.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    operators_read_mail: bool,
-}
-
 fn ok(mounts: Vec<MountView>, operators_read_mail: bool) -> Health {
-    Health { status: "ok", version: env!("CARGO_PKG_VERSION"), mounts, operators_read_mail }
+    Health { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into(), mounts, operators_read_mail }
 }
 
 /// Whether the office is there and can take mail

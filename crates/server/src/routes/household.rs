@@ -2,19 +2,17 @@
 
 use std::net::IpAddr;
 
-use amb_core::doc::{Household, NewMachine, Registered};
+use amb_core::doc::{Household, JoinBody, MachineBody, NewMachine, PersonBody, Registered, check_optional_text};
 use amb_core::limits::MAX_LABEL_CHARS;
 use amb_core::{AgentName, Card, Code, OfficeError, Timestamp};
 use amb_store::{Join, KeyHash, NewAgent, Written};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::request::{
-    ApiKey, Body, Caller, ClientAddress, Created, HouseholdToken, IdempotencyKey, OkJson, Problem, Segment,
-    check_optional_text, parse_id, path_name,
+    ApiKey, Body, Caller, ClientAddress, Created, HouseholdToken, IdempotencyKey, OkJson, Problem, Segment, parse_id,
+    path_name,
 };
 
 const HOUSEHOLD_TOKEN: &str = "x-household-token";
@@ -30,14 +28,6 @@ const DEFAULT_LABEL: &str = "machine";
     ))]
 pub(crate) async fn household(State(app): State<App>, Caller(caller): Caller) -> Result<OkJson<Household>, Problem> {
     Ok(OkJson(app.store.household(&caller, Timestamp::now()).await?))
-}
-
-/// Who the person is.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct PersonBody {
-    /// The name under which the person writes: as an agent's, or `person`, which no agent gets.
-    #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$", example = "ann")]
-    name: String,
 }
 
 /// The person of a household, and that one's key
@@ -102,14 +92,6 @@ async fn publish_or_charge<T>(
     Ok(app.publish(result?))
 }
 
-/// Another machine.
-#[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct MachineBody {
-    /// What its owner calls it.
-    #[schema(max_length = 100, pattern = "^[^\\x00]*$", default = "machine", example = "laptop")]
-    label: Option<String>,
-}
-
 /// A token with which agents of another machine join the household
 ///
 /// For the household's person. The token is shown once.
@@ -155,13 +137,6 @@ pub(crate) async fn revoke_machine(
     let id = parse_id("path.id", &id)?;
     app.publish(app.store.revoke_machine(&caller, id, Timestamp::now()).await?);
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// The household to join.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct JoinBody {
-    /// The owner's token, or a machine's.
-    household_token: String,
 }
 
 /// Lets the caller join a household

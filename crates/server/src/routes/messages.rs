@@ -31,7 +31,7 @@ pub(crate) struct MessagesQuery {
     #[param(value_type = Option<Uuid>)]
     session_id: Option<String>,
     /// Only from this agent.
-    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
+    #[serde(default, deserialize_with = "amb_core::doc::PlainName::plain")]
     from: Option<AgentName>,
     /// Only of this kind.
     kind: Option<Kind>,

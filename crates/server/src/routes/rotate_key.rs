@@ -2,23 +2,12 @@
 
 use std::time::Duration;
 
-use amb_core::doc::Rotated;
+use amb_core::doc::{RotateBody, Rotated};
 use amb_core::{OfficeError, Timestamp};
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::request::{ApiKey, Body, CallerWithKey, OkJson, Problem, whole_number};
-
-/// How to change keys.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct RotateBody {
-    /// How many seconds the old key goes on working; an hour unless said. 0 ends it, and its sockets, at once.
-    #[serde(default, deserialize_with = "whole_number")]
-    #[schema(maximum = 1000000)]
-    grace_seconds: Option<u32>,
-}
+use crate::request::{ApiKey, Body, CallerWithKey, OkJson, Problem};
 
 /// A new key for the caller
 ///

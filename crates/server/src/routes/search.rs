@@ -1,6 +1,6 @@
 //! `GET /search`: full-text search in the caller's own mail.
 
-use amb_core::doc::Hits;
+use amb_core::doc::{Hits, check_optional_text, check_text};
 use amb_core::limits::MAX_SUBJECT_CHARS;
 use amb_core::mailbox::SearchQuery;
 use amb_core::{AgentName, Timestamp};
@@ -9,9 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::request::{
-    Caller, OkJson, Params, Problem, check_optional_text, check_range, check_text, default_limit, fit_page,
-};
+use crate::request::{Caller, OkJson, Params, Problem, check_range, default_limit, fit_page};
 
 /// Maximum number of hits in one response.
 const MAX_HITS: u32 = 100;
@@ -27,7 +25,7 @@ pub(crate) struct SearchParams {
     #[param(max_length = 1000, pattern = "^[^\\x00]*$")]
     q: String,
     /// Only from this agent.
-    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
+    #[serde(default, deserialize_with = "amb_core::doc::PlainName::plain")]
     from: Option<AgentName>,
     /// Only in sessions whose subject has these words.
     #[param(max_length = 255, pattern = "^[^\\x00]*$")]

@@ -1,20 +1,21 @@
 //! Stepping in: what a household's person does to its agents, their conversations and their tasks.
 
-use amb_core::doc::{AgentEntry, HouseholdSession, HouseholdSessions, SessionEnded, Tasks};
-use amb_core::limits::MAX_NOTE_CHARS;
-use amb_core::{AgentName, Code, OfficeError, Task, Timestamp};
+use amb_core::doc::{
+    AgentEntry, CancelBody, HouseholdSession, HouseholdSessions, ReassignBody, SessionEnded, Tasks, check_optional_text,
+};
+use amb_core::limits::{MAX_NOTE_CHARS, MAX_TASKS};
+use amb_core::{AgentName, Code, OfficeError, Task, TaskState, Timestamp};
 use amb_store::{Agent, ConversationLine, ConversationQuery, HouseholdKey};
 use axum::extract::State;
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::request::{
-    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_optional_text, fit_page, parse_id,
-    path_name,
+    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, fit_page, parse_id, path_name,
 };
 
-/// Maximum number of tasks of each state in one response.
+/// Maximum number of tasks of each state in a response with all states.
 const MAX_OF_STATE: u32 = 100;
 /// Maximum number of sessions in one response.
 const MAX_SESSIONS: u32 = 100;
@@ -85,14 +86,6 @@ pub(crate) async fn end_session(
     Ok(OkJson(app.publish(app.store.end_session(&caller, &id, Timestamp::now()).await?)))
 }
 
-/// Why a task is canceled.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct CancelBody {
-    /// The reason, sent to both sides.
-    #[schema(max_length = 10000, pattern = "^[^\\x00]*$")]
-    note: Option<String>,
-}
-
 /// Cancels a task of the household
 ///
 /// For the person of a household of which a member gave it or was given it. Both sides are told who did it, by an update and by
@@ -116,13 +109,6 @@ pub(crate) async fn cancel_task(
     let caller = once.bind(caller, "tasks/cancel", &(&id, &body.note))?;
     let id = parse_id("path.task_id", &id)?;
     Ok(OkJson(app.publish(app.store.cancel_task(&caller, &id, body.note, Timestamp::now()).await?)))
-}
-
-/// Who is to have a task.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct ReassignBody {
-    /// A member of the household.
-    to: AgentName,
 }
 
 /// Gives a task of the household to another member
@@ -166,11 +152,14 @@ pub(crate) struct HouseholdTasksQuery {
     #[serde(default, deserialize_with = "boolean")]
     #[param(default = false)]
     open: bool,
+    /// Only tasks in this state; then the 500 that changed last.
+    #[param(inline)]
+    state: Option<TaskState>,
 }
 
 /// The tasks of the household, whoever gave them
 ///
-/// For the household's person: those that its members gave or were given, of each state the 100 that changed last.
+/// For the household's person: those that its members gave or were given, of each state the 100 that changed last. `truncated` says that there are more.
 #[utoipa::path(get, path = "/household/tasks", operation_id = "household_tasks", tag = "household",
     params(HouseholdTasksQuery),
     responses(
@@ -183,12 +172,14 @@ pub(crate) async fn tasks(
     Params(query): Params<HouseholdTasksQuery>,
 ) -> Result<OkJson<Tasks>, Problem> {
     let household = household_of(&app, &caller).await?;
-    let lanes = app.store.board(household, MAX_OF_STATE).await?;
-    let lanes = lanes.into_iter().filter(|lane| !query.open || !lane.state.is_terminal());
-    let mut tasks: Vec<Task> = lanes.flat_map(|lane| lane.tasks).collect();
+    let each = if query.state.is_some() { MAX_TASKS } else { MAX_OF_STATE };
+    let mut lanes = app.store.board(household, query.state, each).await?;
+    lanes.retain(|lane| !query.open || !lane.state.is_terminal());
+    let more = lanes.iter().any(|lane| lane.count > lane.tasks.len() as u64);
+    let mut tasks: Vec<Task> = lanes.into_iter().flat_map(|lane| lane.tasks).collect();
     tasks.sort_by_key(|task| std::cmp::Reverse(task.updated_at));
-    let (tasks, truncated) = fit_page(tasks);
-    Ok(OkJson(Tasks { tasks, truncated }))
+    let (tasks, cut) = fit_page(tasks);
+    Ok(OkJson(Tasks { tasks, truncated: more || cut }))
 }
 
 /// The conversations of the household, whoever is in them

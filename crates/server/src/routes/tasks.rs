@@ -1,17 +1,17 @@
 //! `/tasks`: listing tasks and changing their state. A task is created by sending a message of kind `task`.
 
-use amb_core::doc::{Chain, Tasks};
+use amb_core::doc::{Chain, StateBody, Tasks, check_optional_text};
 use amb_core::limits::{MAX_NOTE_CHARS, MAX_TASKS};
 use amb_core::mailbox::TaskFilter;
 use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::request::{
-    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_optional_text, check_range,
-    default_limit, fit_page, optional_boolean, parse_id,
+    Body, Caller, IdempotencyKey, OkJson, Params, Problem, Segment, boolean, check_range, default_limit, fit_page,
+    optional_boolean, parse_id,
 };
 
 /// Which tasks. All conditions hold together.
@@ -84,16 +84,6 @@ pub(crate) async fn chain(
 ) -> Result<OkJson<Chain>, Problem> {
     let (tasks, truncated) = fit_page(app.store.task_chain(&caller, &task_id(&id)?).await?);
     Ok(OkJson(Chain { tasks, truncated }))
-}
-
-/// The new state of a task.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct StateBody {
-    /// The state to reach; those skipped on the way are passed through.
-    state: TaskState,
-    /// Progress, result or reason.
-    #[schema(max_length = 10000, pattern = "^[^\\x00]*$")]
-    note: Option<String>,
 }
 
 /// Moves a task that was given to the caller, and tells its owner

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::doc::{Access, Appended, Lines};
+use amb_core::doc::{Appended, Lines, ShareBody, check_optional_text, check_text};
 use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, Timestamp};
@@ -10,14 +10,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::events::{MAX_WAIT, subscribe};
 use crate::app::App;
 use crate::connection::Hangup;
 use crate::request::{
-    Body, Caller, CallerWithKey, Created, IdempotencyKey, OkJson, Params, Problem, Segment, check_optional_text,
-    check_range, check_text, cursor, key_ended,
+    Body, Caller, CallerWithKey, Created, IdempotencyKey, OkJson, Params, Problem, Segment, check_range, cursor,
+    key_ended,
 };
 
 /// How often a long poll looks for lines that another process appended.
@@ -68,7 +68,7 @@ pub(crate) async fn append(
 #[into_params(parameter_in = Query)]
 pub(crate) struct OwnerQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
+    #[serde(default, deserialize_with = "amb_core::doc::PlainName::plain")]
     owner: Option<AgentName>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct OwnerQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct LinesQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[serde(default, deserialize_with = "crate::request::optional_plain_name")]
+    #[serde(default, deserialize_with = "amb_core::doc::PlainName::plain")]
     owner: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
@@ -157,16 +157,6 @@ pub(crate) async fn lines(
             return Err(key_ended().into());
         }
     }
-}
-
-/// With whom to share.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct ShareBody {
-    /// Who.
-    #[serde(deserialize_with = "crate::request::plain_name")]
-    agent_name: AgentName,
-    /// What it may do; nothing any more where this is null or missing.
-    access: Option<Access>,
 }
 
 /// Lets a connected agent read or write a transcript of the caller's

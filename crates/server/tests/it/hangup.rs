@@ -56,7 +56,7 @@ async fn a_send_is_pushed_at_once_after_the_client_hung_up(mut server: TestServe
     // A subscriber without a hint reads the log only after this long.
     server.close().await;
     let config = amb_server::Config {
-        look_interval: Duration::from_secs(3_600),
+        poll_interval: Duration::from_secs(3_600),
         rate_limits: None,
         ..amb_server::Config::default()
     };
@@ -165,7 +165,7 @@ async fn a_poll_whose_client_hung_up_is_not_acknowledged_by_another_poll(mut ser
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_is_pushed_on_another_replica_after_the_client_hung_up() {
     let config = amb_server::Config {
-        look_interval: Duration::from_secs(3_600),
+        poll_interval: Duration::from_secs(3_600),
         rate_limits: None,
         ..amb_server::Config::default()
     };

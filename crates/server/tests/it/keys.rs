@@ -12,8 +12,8 @@ use crate::test_server::{Agent, Answer, TestServer, soon};
 
 /// One subscriber for each agent, so that a refused second one shows that the first one waits.
 fn one_listener() -> Config {
-    let look_interval = Duration::from_millis(200);
-    Config { rate_limits: None, ws_per_agent: 1, look_interval, ..Config::default() }
+    let poll_interval = Duration::from_millis(200);
+    Config { rate_limits: None, ws_per_agent: 1, poll_interval, ..Config::default() }
 }
 
 async fn rotate(server: &TestServer, key: &str, grace: u32) -> Answer {

@@ -47,7 +47,7 @@ async fn mail_crosses_through_the_other_replica(nats: Option<NatsOptions>) {
     let root = tempfile::tempdir().unwrap();
     let coder = resident(root.path()).await;
     let plain =
-        Config { rate_limits: None, look_interval: Duration::from_secs(24 * 60 * 60), nats, ..Config::default() };
+        Config { rate_limits: None, poll_interval: Duration::from_secs(24 * 60 * 60), nats, ..Config::default() };
     let one =
         TestServer::postgres_with(Config { mounts: vec![root.path().into()], mount_open: true, ..plain.clone() }).await;
     let other = one.replica(plain).await;

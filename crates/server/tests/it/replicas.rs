@@ -16,7 +16,7 @@ use crate::test_server::{Agent, Socket, TestServer, soon};
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn config(nats: Option<NatsOptions>) -> Config {
-    Config { rate_limits: None, look_interval: NEVER, nats, ..Config::default() }
+    Config { rate_limits: None, poll_interval: NEVER, nats, ..Config::default() }
 }
 
 /// Two replicas that have counted each other.
@@ -75,8 +75,8 @@ async fn an_event_reaches_the_other_replica_by_nats() {
 async fn an_event_reaches_the_other_replica_by_the_database_while_nats_is_down() {
     let mut nats = NatsServer::start();
     // A hint in flight when NATS stopped is lost; the periodic check makes up for it.
-    let look_interval = Duration::from_secs(1);
-    let (one, other) = two(Config { look_interval, ..config(Some(nats.options())) }).await;
+    let poll_interval = Duration::from_secs(1);
+    let (one, other) = two(Config { poll_interval, ..config(Some(nats.options())) }).await;
     let pair = one.pair().await;
     let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
     both_receive(&one, &other, &pair, &mut sockets, "nats").await;
@@ -137,7 +137,7 @@ async fn hints_by_nats_cause_no_database_notifications() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_without_a_hint_is_found_by_the_periodic_check() {
-    let server = TestServer::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
+    let server = TestServer::postgres_with(Config { poll_interval: Duration::from_millis(50), ..config(None) }).await;
     let pair = server.pair().await;
     let mut socket = server.live(&pair.1).await;
     // Written directly to the store: nobody sends a hint.

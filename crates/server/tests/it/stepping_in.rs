@@ -174,6 +174,32 @@ async fn a_person_ends_cancels_and_reassigns(server: TestServer) {
     assert_eq!((ended.len(), &ended[0]["session_id"]), (1, &json!(session)), "{sessions}");
 }
 
+async fn a_long_list_of_tasks_says_that_it_is_cut(server: TestServer) {
+    let Home { ann, coder, writer } = server.home().await;
+    for _ in 0..101 {
+        server.give(&coder, &writer, "Build").await;
+    }
+    let listed = async |query: &str| {
+        let listed = server.get(&ann, &format!("/household/tasks{query}")).await.expect(200);
+        (listed["tasks"].as_array().unwrap().len(), listed["truncated"].as_bool())
+    };
+    assert_eq!(listed("").await, (100, Some(true)));
+    assert_eq!(listed("?open=true").await, (100, Some(true)));
+    assert_eq!(listed("?state=pending").await, (101, None));
+    assert_eq!(listed("?state=completed").await, (0, None));
+    assert_eq!(listed("?state=completed&open=true").await, (0, None));
+}
+
+#[tokio::test]
+async fn a_long_list_of_tasks_says_that_it_is_cut_on_sqlite() {
+    a_long_list_of_tasks_says_that_it_is_cut(TestServer::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn a_long_list_of_tasks_says_that_it_is_cut_on_postgres() {
+    a_long_list_of_tasks_says_that_it_is_cut(TestServer::postgres().await).await;
+}
+
 #[tokio::test]
 async fn a_person_ends_cancels_and_reassigns_on_sqlite() {
     a_person_ends_cancels_and_reassigns(TestServer::sqlite().await).await;
