@@ -13,20 +13,18 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use amb_core::doc::is_default;
 use amb_core::limits::MAX_SUBJECT_CHARS;
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::files::layout::Layout;
 use crate::files::lock::FileLock;
-use crate::files::message_file::derived_session;
+use crate::files::message_file::{self, derived_session};
 use crate::files::open;
 use crate::files::step::step;
 use crate::log::scan::MAX_LINE_BYTES;
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 /// Metadata of a message, so that its file need not be opened. Short field names keep lines short.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +45,10 @@ pub(crate) struct Brief {
     pub(crate) priority: Priority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<TaskId>,
+    /// Hash of the content, if the message's id need not be unique: other programs use names and ids twice. Missing in
+    /// lines of earlier versions.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) content: Option<u32>,
 }
 
 impl Brief {
@@ -65,7 +67,20 @@ impl Brief {
             kind: message.kind.clone(),
             priority: message.priority,
             task: message.task.as_ref().map(|task| task.id.clone()),
+            content: None,
         }
+    }
+
+    /// A message that was found in the file of this name.
+    pub(crate) fn of_found(message: &Message, me: &AgentName, layout: Layout, name: &str) -> Self {
+        let is_unique = message_file::has_unique_id(layout, name, message);
+        Self { content: (!is_unique).then(|| message_file::content_hash(message)), ..Self::of(message, me) }
+    }
+
+    /// Whether this is a message that the log has as `logged`, in a new file.
+    pub(crate) fn is_same_as(&self, logged: &Brief) -> bool {
+        let content = logged.content.and(self.content);
+        Brief { id: logged.id.clone(), content, ..self.clone() } == *logged
     }
 }
 
@@ -267,6 +282,7 @@ pub(crate) mod tests {
                 kind: Kind::Message,
                 priority: Priority::Normal,
                 task: None,
+                content: None,
             },
         }
     }

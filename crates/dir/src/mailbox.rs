@@ -47,7 +47,10 @@ impl DirMailbox {
 impl AgentDir {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.check_local()?;
-        self.shared.check_look_alike(&self.me)?;
+        // A registered agent keeps its plain name, even if another program registers a look-alike later.
+        if !self.me.is_plain() || !self.shared.card_file(&self.me).exists() {
+            self.shared.check_look_alike(&self.me)?;
+        }
         let entry = self.write_registration(card, poll_interval)?;
         self.shared.ensure_listed(&self.me)?;
         Ok(entry)
@@ -86,7 +89,7 @@ impl AgentDir {
                 self.be_present();
                 self.shared.update_registry_if_due()
             }
-            // Back from offline, or registered by a process that died between card and status.
+            // Back from offline, registered by a process that died between card and status, or never registered.
             _ => {
                 self.write_status(Status::Idle, None)?;
                 self.be_present();
@@ -129,17 +132,15 @@ impl AgentDir {
 
     /// Writes the agent's status, and updates the registry.
     fn write_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
-        if self.shared.registered(&self.me)?.is_none() && self.shared.presence(&self.me)?.is_none() {
+        let has_mailbox = self.shared.paths.inbox(&self.me).is_dir();
+        if !has_mailbox && self.shared.registered(&self.me)?.is_none() && self.shared.presence(&self.me)?.is_none() {
             // Not locked: that would create state for an unknown name.
             return Err(self.unregistered());
         }
         let locked = self.shared.lock_agent(&self.me)?;
         let alive = match self.shared.presence(&self.me)? {
             Some((alive, _)) => alive,
-            None if self.shared.registered(&self.me)?.is_some() => {
-                PresenceState { current_tasks: self.shared.current_tasks(&self.me)?, ..PresenceState::default() }
-            }
-            None => return Err(self.unregistered()),
+            None => PresenceState { current_tasks: self.shared.current_tasks(&self.me)?, ..PresenceState::default() },
         };
         let current_tasks = current_tasks.unwrap_or(alive.current_tasks);
         self.shared.write_presence(&self.me, &PresenceState { status, current_tasks, ..alive })?;

@@ -27,12 +27,16 @@ impl AgentDir {
             if !message_file::is_mail(paths.layout, &name) {
                 continue;
             }
-            let why = match message_file::open(paths.layout, &self.me, &path, &name) {
-                Err(Unreadable::Invalid(why)) => Some(why.to_string()),
-                Err(Unreadable::Io(error)) if open::is_refused(&error) => Some(error.to_string()),
-                _ => None,
+            let why = match message_file::open(paths.layout, &self.me, &path, &name).map_err(MailProblem::of) {
+                Ok(_) | Err(MailProblem::Gone) => continue,
+                Err(MailProblem::Unopened(why)) => {
+                    let detail = format!("cannot be opened: {why}");
+                    let remedy = "let this user read it, or move it out of the mailbox";
+                    examination.report(FindingKind::CorruptMessage, &path, detail, remedy);
+                    continue;
+                }
+                Err(MailProblem::NotMail(why)) => why,
             };
-            let Some(why) = why else { continue };
             if paths.layout == Layout::Chipset && message_file::time_in_name(paths.layout, &name).is_none() {
                 let detail = format!("not a message, and not named like one: {why}");
                 examination.report(FindingKind::CorruptMessage, &path, detail, "move it out of the mailbox");
@@ -167,7 +171,14 @@ impl AgentDir {
                 Ok(registry) => {
                     let missing: Vec<_> =
                         ours.iter().filter(|name| !registry.contains(name)).map(|name| name.as_str()).collect();
-                    let bad: Vec<_> = registry.entries().filter_map(|entry| Some(entry.err()?.0.to_owned())).collect();
+                    let bad = registry.entries().filter_map(|entry| Some(entry.err()?.0.to_owned()));
+                    let (bad, foreign): (Vec<_>, Vec<_>) =
+                        bad.partition(|key| ours.iter().any(|name| name.as_str() == key));
+                    if !foreign.is_empty() {
+                        let detail = format!("the entries of {} are not understood", foreign.join(", "));
+                        let remedy = "correct or remove them, or leave them to the program that wrote them";
+                        examination.report(FindingKind::BrokenRegistry, &path, detail, remedy);
+                    }
                     match (missing.as_slice(), bad.as_slice()) {
                         ([], []) => None,
                         ([], _) => Some(format!("the entries of {} are not understood", bad.join(", "))),
@@ -186,6 +197,26 @@ impl AgentDir {
             }
             self.shared.update_registry(Wait::Synced)
         })
+    }
+}
+
+/// Why a file in a mailbox could not be read.
+#[derive(Debug, PartialEq)]
+enum MailProblem {
+    /// It was handled meanwhile.
+    Gone,
+    /// It may be a message; the file system does not let us read it.
+    Unopened(String),
+    NotMail(String),
+}
+
+impl MailProblem {
+    fn of(why: Unreadable) -> Self {
+        match why {
+            Unreadable::Io(error) if error.kind() == ErrorKind::NotFound => MailProblem::Gone,
+            Unreadable::Io(error) if !open::is_refused(&error) => MailProblem::Unopened(error.to_string()),
+            why => MailProblem::NotMail(why.to_string()),
+        }
     }
 }
 
@@ -216,4 +247,24 @@ fn names(files: &[(String, PathBuf)]) -> String {
         names.push("…");
     }
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    // Tests may run as root, whom no mode keeps from reading.
+    #[test]
+    fn a_message_that_cannot_be_opened_is_reported_and_not_called_corrupt() {
+        let denied = Unreadable::Io(io::Error::new(ErrorKind::PermissionDenied, "denied"));
+        assert_eq!(MailProblem::of(denied), MailProblem::Unopened("denied".into()));
+        assert_eq!(MailProblem::of(Unreadable::Io(ErrorKind::NotFound.into())), MailProblem::Gone);
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        let refused = open::regular(&link).unwrap_err();
+        assert!(matches!(MailProblem::of(Unreadable::Io(refused)), MailProblem::NotMail(_)));
+    }
 }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::files::layout::Layout;
 use crate::files::open;
+use crate::log::Brief;
 
 /// Larger files are not mail: no accepted message comes near.
 pub(crate) const MAX_BYTES: u64 = 16 << 20;
@@ -166,6 +167,12 @@ pub(crate) fn fingerprint(message: &Message, name: &str) -> u32 {
     Uuid::new_v5(&HASH_SPACE, format!("{name}\n{}", message.text()).as_bytes()).as_fields().0
 }
 
+/// Returns a hash of the parts, which distinguishes messages with the same id.
+pub(crate) fn content_hash(message: &Message) -> u32 {
+    let parts = serde_json::to_vec(&message.parts).unwrap_or_default();
+    Uuid::new_v5(&HASH_SPACE, &parts).as_fields().0
+}
+
 /// Gives a message from a file the id under which the office knows it; `None` if it is another message.
 pub(crate) fn with_known_id(mut message: Message, name: &str, id: &MessageId) -> Option<Message> {
     if message.id != *id && disambiguated_id(&message, name) != *id {
@@ -173,6 +180,12 @@ pub(crate) fn with_known_id(mut message: Message, name: &str, id: &MessageId) ->
     }
     message.id = id.clone();
     Some(message)
+}
+
+/// Like [`with_known_id`], and `None` too if the log has another content for this id.
+pub(crate) fn as_logged(message: Message, name: &str, logged: &Brief) -> Option<Message> {
+    let is_other = logged.content.is_some_and(|content| content != content_hash(&message));
+    if is_other { None } else { with_known_id(message, name, &logged.id) }
 }
 
 /// Whether this office made the id, so that no other message can have it.

@@ -158,6 +158,13 @@ impl MailboxIndex {
         self.known.iter().find(|(_, known)| known.brief.id == *id)
     }
 
+    /// Returns the file names of those of these messages that are in the mailbox, by id.
+    pub(crate) fn names_of(&self, ids: &[MessageId]) -> HashMap<MessageId, String> {
+        let ids: HashSet<&MessageId> = ids.iter().collect();
+        let wanted = self.known.iter().filter(|(_, known)| ids.contains(&known.brief.id));
+        wanted.map(|(name, known)| (known.brief.id.clone(), name.clone())).collect()
+    }
+
     /// Saves the index if the log has grown enough. Best effort: it can be rebuilt from the log.
     pub(crate) fn save(&mut self, state: &Path, syncer: &Syncer) {
         // Unlogged messages must not be saved as logged.

@@ -5,10 +5,11 @@
 //! `refused/`, and a task that may not be taken on is rejected.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::time::Duration;
 
-use amb_core::{Card, Kind, MessageId, OfficeError, TaskState};
+use amb_core::{Card, Kind, Message, MessageId, OfficeError, TaskState};
 use parking_lot::MutexGuard;
 
 use crate::files::durable;
@@ -25,6 +26,9 @@ const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 /// A new file: name, inode, message, and why it is withheld.
 type FreshFile = (String, u64, ParsedMessage, Option<Withheld>);
+
+/// Up to this many ids the log is searched for each; for more it is parsed once.
+const MAX_SEARCHED_IDS: usize = 4;
 
 /// Handled messages of other programs that the first ingest logs; the doctor logs the rest.
 const MAX_INDEXED_AT_FIRST: usize = 500;
@@ -195,9 +199,12 @@ impl AgentDir {
 
     /// Returns the lines for files that are not in the log yet. The caller has locked the log.
     fn new_log_lines(&self, index: &MailboxIndex, read: Vec<FreshFile>) -> Result<Vec<LogLine>, OfficeError> {
+        let layout = self.shared.paths.layout;
         let mut lines: Vec<LogLine> = Vec::new();
+        let mut taken =
+            self.ids_in_log(read.iter().map(|(f, _, message_file, _)| (f.as_str(), &message_file.message)))?;
         for (f, i, message_file, withheld) in read {
-            let mut brief = Brief::of(&message_file.message, &self.me);
+            let mut brief = Brief::of_found(&message_file.message, &self.me, layout, &f);
             let known = index.known.get(&f);
             if known.is_some_and(|known| known.inode == i) {
                 continue;
@@ -209,8 +216,7 @@ impl AgentDir {
                     continue;
                 }
                 // The same message in a new file: it was marked as read, or another program rewrote it.
-                let same = Brief { id: known.brief.id.clone(), ..brief.clone() } == known.brief;
-                if same
+                if brief.is_same_as(&known.brief)
                     && (message_file.read || !known.read)
                     && message_file::with_known_id(message_file.message.clone(), &f, &known.brief.id).is_some()
                 {
@@ -218,9 +224,7 @@ impl AgentDir {
                     continue;
                 }
             }
-            if !message_file::has_unique_id(self.shared.paths.layout, &f, &message_file.message)
-                && self.is_id_taken(index, &lines, &brief.id)?
-            {
+            if !taken.insert(brief.id.clone()) && !message_file::has_unique_id(layout, &f, &message_file.message) {
                 brief.id = message_file::disambiguated_id(&message_file.message, &f);
             }
             lines.push(LogLine::In { f, i, brief, read: message_file.read, withheld });
@@ -228,13 +232,37 @@ impl AgentDir {
         Ok(lines)
     }
 
-    /// Whether another message has this id already.
-    fn is_id_taken(&self, index: &MailboxIndex, lines: &[LogLine], id: &MessageId) -> Result<bool, OfficeError> {
-        let has = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.id == *id);
-        if lines.iter().any(has) || index.by_id(id).is_some() {
-            return Ok(true);
+    /// Returns those ids of these messages, each with its file name, that received messages in the log have already.
+    /// Ids that are unique anyway are not looked up.
+    pub(crate) fn ids_in_log<'a>(
+        &self,
+        found: impl Iterator<Item = (&'a str, &'a Message)>,
+    ) -> Result<HashSet<MessageId>, OfficeError> {
+        let layout = self.shared.paths.layout;
+        let ids: HashSet<&MessageId> = found
+            .filter(|(name, message)| !message_file::has_unique_id(layout, name, message))
+            .map(|(_, message)| &message.id)
+            .collect();
+        let mut taken = HashSet::new();
+        if ids.len() <= MAX_SEARCHED_IDS {
+            for id in ids {
+                let has = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.id == *id);
+                if self.shared.last_line(&self.me, id, has)?.is_some() {
+                    taken.insert(id.clone());
+                }
+            }
+            return Ok(taken);
         }
-        Ok(self.shared.last_line(&self.me, id, has)?.is_some())
+        let add = |line| {
+            if let LogLine::In { brief, .. } = line
+                && ids.contains(&brief.id)
+            {
+                taken.insert(brief.id);
+            }
+            ControlFlow::Continue(())
+        };
+        self.shared.log(&self.me).scan(0, add).context("could not read the log")?;
+        Ok(taken)
     }
 
     /// Handles a file that could not be read as a message.

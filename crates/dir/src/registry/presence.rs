@@ -203,18 +203,20 @@ impl OfficeState {
         now: Timestamp,
     ) -> Result<Option<AgentEntry>, OfficeError> {
         let Some(registered) = self.registered(agent)? else { return Ok(None) };
-        let (alive, seen) = match self.presence(agent)? {
-            Some((alive, seen)) => (alive, Some(seen)),
-            None => (PresenceState { status: Status::Offline, ..PresenceState::default() }, None),
-        };
+        let presence = self.own_presence(agent, now)?.unwrap_or_default();
+        Ok(Some(entry(agent.clone(), registered.card, presence, Some(registered.registered_at))))
+    }
+
+    /// Returns the presence of an agent that has given heartbeats here, with a card or without.
+    fn own_presence(&self, agent: &AgentName, now: Timestamp) -> Result<Option<Presence>, OfficeError> {
+        let Some((alive, seen)) = self.presence(agent)? else { return Ok(None) };
         let timeout = alive.timeout();
         // Heartbeats far in the future are from before the clock was set back: a live agent sends another one soon, a
         // dead one would seem alive for long.
-        let seen = seen.filter(|seen| {
+        let seen = Some(seen).filter(|seen| {
             Duration::try_from(seen.duration_since(now)).is_ok_and(|ahead| ahead <= timeout) || *seen <= now
         });
-        let presence = Presence::at(now, alive.status, seen, alive.current_tasks, timeout);
-        Ok(Some(entry(agent.clone(), registered.card, presence, Some(registered.registered_at))))
+        Ok(Some(Presence::at(now, alive.status, seen, alive.current_tasks, timeout)))
     }
 
     /// Returns all agents, by name.
@@ -226,8 +228,24 @@ impl OfficeState {
         match self.paths.layout {
             Layout::Nanobot => {
                 for entry in self.registry_entries()? {
-                    if !agents.iter().any(|known| known.name == entry.name) {
-                        agents.push(entry.into_agent(now, HEARTBEAT_TIMEOUT));
+                    if agents.iter().any(|known| known.name == entry.name) {
+                        continue;
+                    }
+                    let mut agent = entry.into_agent(now, HEARTBEAT_TIMEOUT);
+                    // Its card is another program's, but it may use the office through this one.
+                    let own = self.own_presence(&agent.name, now)?;
+                    if let Some(own) = own.filter(|own| own.last_seen > agent.presence.last_seen) {
+                        agent.presence = own;
+                    }
+                    agents.push(agent);
+                }
+                // Agents that use a mailbox and never registered.
+                for name in self.names_in(&self.paths.agents())? {
+                    if self.paths.inbox(&name).is_dir()
+                        && !agents.iter().any(|known| known.name == name)
+                        && let Some(presence) = self.own_presence(&name, now)?
+                    {
+                        agents.push(entry(name, Card::default(), presence, None));
                     }
                 }
             }
@@ -235,7 +253,8 @@ impl OfficeState {
                 // Every mailbox is an agent; the chipset has no cards.
                 for name in self.names_in(&self.paths.root)? {
                     if !agents.iter().any(|known| known.name == name) {
-                        agents.push(entry(name, Card::default(), Presence::default(), None));
+                        let presence = self.own_presence(&name, now)?.unwrap_or_default();
+                        agents.push(entry(name, Card::default(), presence, None));
                     }
                 }
             }
@@ -268,14 +287,16 @@ impl OfficeState {
         Ok(RecipientCard { card: Card::default(), foreign_tasks: 0 })
     }
 
-    /// Refuses a new name that a person cannot tell from another agent's. Free for plain ASCII names.
+    /// Refuses a new name that a person cannot tell from another agent's. Reads names only, no cards.
     pub(crate) fn check_look_alike(&self, name: &AgentName) -> Result<(), OfficeError> {
-        if name.is_plain() {
-            return Ok(());
+        let mut names = self.names_in(&self.paths.agents())?;
+        names.retain(|other| name.looks_like(other.as_str()) && self.card_file(other).exists());
+        match self.paths.layout {
+            Layout::Nanobot => names.extend(self.registry_entries()?.into_iter().map(|entry| entry.name)),
+            Layout::Chipset => names.extend(self.names_in(&self.paths.root)?),
         }
-        let all_agents = self.all_agents(self.now())?;
-        match all_agents.iter().find(|other| name.looks_like(other.name.as_str())) {
-            Some(other) => Err(OfficeError::new(Code::Conflict, look_alike(name.as_str(), other.name.as_str()))),
+        match names.iter().find(|other| name.looks_like(other.as_str())) {
+            Some(other) => Err(OfficeError::new(Code::Conflict, look_alike(name.as_str(), other.as_str()))),
             None => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::files::open;
 use crate::journal::{AckedFile, Intent, JournalEntry};
-use crate::log::index::MailboxIndex;
+use crate::log::index::{IndexedMessage, MailboxIndex};
 use crate::log::{Brief, LogLine};
 use crate::office::{AgentDir, OfficeState};
 
@@ -47,7 +47,8 @@ impl AgentDir {
             }
         }
         let mut index = self.ingest_mail()?;
-        let not_in_mailbox: Vec<&MessageId> = ids.iter().filter(|id| index.by_id(id).is_none()).collect();
+        let mut in_mailbox = index.names_of(ids);
+        let not_in_mailbox: Vec<&MessageId> = ids.iter().filter(|id| !in_mailbox.contains_key(id)).collect();
         // All are looked up before any is marked: an error means that nothing was done.
         let mut archived = Vec::new();
         if !not_in_mailbox.is_empty() {
@@ -60,11 +61,11 @@ impl AgentDir {
                 }
             }
             index = self.ingest_mail()?;
+            in_mailbox = index.names_of(ids);
         }
-        let unread = |id| index.by_id(id).filter(|(_, known)| known.is_unread()).map(|(name, _)| name.clone());
-        let mut names: Vec<String> = ids.iter().filter_map(unread).collect();
+        let mut names: Vec<String> = in_mailbox.into_values().collect();
+        names.retain(|name| index.known.get(name).is_some_and(IndexedMessage::is_unread));
         names.sort();
-        names.dedup();
         let mut done = self.mark_each_handled(&mut index, &names)?;
         drop(index);
         if self.shared.paths.layout == Layout::Chipset {
@@ -232,7 +233,7 @@ impl AgentDir {
         for (sender, messages) in received {
             let open = self.shared.without_receipt(&sender, &self.me).context(context)?;
             for (file, brief) in messages.into_iter().filter(|(_, brief)| open.contains(&brief.id)) {
-                if let Some(read_at) = self.shared.load(&self.me, &file, &brief.id)?.and_then(|found| found.read_at) {
+                if let Some(read_at) = self.shared.load(&self.me, &file, &brief)?.and_then(|found| found.read_at) {
                     unsent.push((brief, read_at));
                 }
             }
@@ -276,7 +277,7 @@ impl OfficeState {
         let context = "could not finish what a dead process began";
         let mut due = Vec::new();
         for AckedFile { file, brief } in messages {
-            if let Some(read_at) = self.load(agent, file, &brief.id)?.and_then(|found| found.read_at) {
+            if let Some(read_at) = self.load(agent, file, brief)?.and_then(|found| found.read_at) {
                 due.push((brief, read_at));
             }
         }

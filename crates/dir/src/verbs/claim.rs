@@ -6,6 +6,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::files::lease::{self, LeaseFile};
 use crate::files::lock::{FileLock, same_file};
 use crate::files::message_file;
 use crate::files::open;
+use crate::log::Brief;
 use crate::office::{AgentDir, ClaimBy};
 
 /// A message that this mailbox holds.
@@ -57,13 +59,12 @@ impl AgentDir {
         let mut free: Vec<_> = {
             let index = self.ingest()?;
             let unread = index.known.iter().filter(|(_, known)| known.is_unread());
-            unread
-                .map(|(name, known)| (known.brief.priority, known.brief.at, name.clone(), known.brief.id.clone()))
-                .collect()
+            unread.map(|(name, known)| (name.clone(), known.brief.clone(), known.inode)).collect()
         };
         free.sort_by(|a, b| {
-            let urgency = if request.urgent_first { b.0.cmp(&a.0) } else { std::cmp::Ordering::Equal };
-            urgency.then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2)))
+            let urgency =
+                if request.urgent_first { b.1.priority.cmp(&a.1.priority) } else { std::cmp::Ordering::Equal };
+            urgency.then_with(|| (a.1.at, &a.0).cmp(&(b.1.at, &b.0)))
         });
         let mut claims = self.claims.lock();
         claims.retain(|_, claim| claim.holds());
@@ -72,14 +73,14 @@ impl AgentDir {
         }
         let _locked = self.lock_claims()?;
         let mut taken = Vec::new();
-        for (_, _, name, id) in free {
+        for (name, brief, inode) in free {
             if taken.len() >= request.limit {
                 break;
             }
-            if claims.contains_key(&id) {
+            if claims.contains_key(&brief.id) {
                 continue;
             }
-            if let Some((claim, message)) = self.try_claim(&name, &id, request.lease)? {
+            if let Some((claim, message)) = self.try_claim(&name, (&brief, inode), request.lease)? {
                 claims.insert(message.id.clone(), claim);
                 taken.push(self.redacted(message));
             }
@@ -117,7 +118,12 @@ impl AgentDir {
     }
 
     /// Claims one message, unless another consumer has it or it is gone.
-    fn try_claim(&self, name: &str, id: &MessageId, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
+    fn try_claim(
+        &self,
+        name: &str,
+        (logged, inode): (&Brief, u64),
+        lease: Duration,
+    ) -> Result<Option<(Claim, Message)>, OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
         let context = "could not claim a message";
@@ -156,11 +162,16 @@ impl AgentDir {
                 return Ok(None);
             }
         };
+        let message = match file.metadata().context(context)?.ino() == inode {
+            // Also if another program has changed its content in place.
+            true => message_file::with_known_id(message_file.message, name, &logged.id),
+            false => message_file::as_logged(message_file.message, name, logged),
+        };
         let held = match leased {
             Some(lease) => ClaimHold::Lease(lease),
             None => ClaimHold::Lock(file),
         };
-        Ok(message_file::with_known_id(message_file.message, name, id).map(|message| (Claim { path, held }, message)))
+        Ok(message.map(|message| (Claim { path, held }, message)))
     }
 
     /// Extends the claims that are leases; locks do not expire.

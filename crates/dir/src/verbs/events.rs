@@ -92,7 +92,7 @@ impl AgentDir {
     fn event(&self, line: LogLine) -> Result<Option<Event>, OfficeError> {
         Ok(match line {
             LogLine::In { f, brief, read: false, withheld: None, .. } => {
-                self.shared.load(&self.me, &f, &brief.id)?.map(|found| {
+                self.shared.load(&self.me, &f, &brief)?.map(|found| {
                     Event::NewMessage(NewMessage::of(&self.redacted(found.message), brief.session, brief.subject))
                 })
             }

@@ -5,19 +5,25 @@ use std::os::unix::fs::MetadataExt;
 use amb_core::doc::MessageWithReceipts;
 use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::message_file;
-use crate::log::LogLine;
+use crate::log::{Brief, LogLine};
 use crate::office::{AgentDir, OfficeState};
 use crate::verbs::deliver::FileLocation;
 use crate::verbs::tasks::Pointer;
+
+/// Metadata field of a task update that has not moved its task: the reported task and state, and the reason.
+const NOT_APPLIED: &str = "not_applied";
 
 /// A message that was found.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundMessage {
     pub(crate) message: Message,
+    /// The id in its file, which its sender knows. The message has another if this one was taken.
+    pub(crate) own_id: MessageId,
     /// When its recipient read it.
     pub(crate) read_at: Option<Timestamp>,
 }
@@ -35,19 +41,47 @@ impl OfficeState {
         self.log(agent).find_last(&text, wanted).context("could not read the log")
     }
 
-    /// Loads a message by id and by the file name under which it arrived, wherever its file is now.
+    /// Loads a message that is in a log with the file name under which it arrived, wherever its file is now.
     pub(crate) fn load(
+        &self,
+        owner: &AgentName,
+        file: &str,
+        logged: &Brief,
+    ) -> Result<Option<FoundMessage>, OfficeError> {
+        let identify = |message| message_file::as_logged(message, file, logged);
+        let open = |at: &FileLocation| self.open_at(owner, at, file, identify);
+        let mut found: Vec<FoundMessage> = self.locations(owner, file)?.iter().filter_map(open).collect();
+        let is_exact = |found: &FoundMessage| found.message.sent_at == logged.at;
+        let is_ambiguous = logged.content.is_some() && !found.iter().any(is_exact);
+        if found.is_empty() || is_ambiguous {
+            found.extend(self.renamed_locations(owner, file).iter().filter_map(open));
+        }
+        // Two messages may differ in their time alone. It is not always in the file, so it only decides between two.
+        let at = found.iter().position(is_exact).unwrap_or(0);
+        Ok((!found.is_empty()).then(|| found.swap_remove(at)))
+    }
+
+    /// Like `load`, for a message whose log line is not at hand.
+    pub(crate) fn load_by_id(
         &self,
         owner: &AgentName,
         file: &str,
         id: &MessageId,
     ) -> Result<Option<FoundMessage>, OfficeError> {
-        let open = |locations: Vec<FileLocation>| locations.iter().find_map(|at| self.open_at(owner, at, file, id));
+        let identify = |message| message_file::with_known_id(message, file, id);
+        let open =
+            |locations: Vec<FileLocation>| locations.iter().find_map(|at| self.open_at(owner, at, file, identify));
         Ok(open(self.locations(owner, file)?).or_else(|| open(self.renamed_locations(owner, file))))
     }
 
-    /// Reads the message at this location, if it has this id.
-    fn open_at(&self, owner: &AgentName, location: &FileLocation, file: &str, id: &MessageId) -> Option<FoundMessage> {
+    /// Reads the message at this location, if it is the one that `identify` accepts.
+    fn open_at(
+        &self,
+        owner: &AgentName,
+        location: &FileLocation,
+        file: &str,
+        identify: impl Fn(Message) -> Option<Message>,
+    ) -> Option<FoundMessage> {
         let layout = self.paths.layout;
         let message_file = match message_file::open(layout, owner, &location.path, file) {
             Ok(message_file) => message_file,
@@ -57,9 +91,10 @@ impl OfficeState {
                 return None;
             }
         };
-        let mut message = message_file::with_known_id(message_file.message, file, id)?;
+        let own_id = message_file.message.id.clone();
+        let mut message = identify(message_file.message)?;
         if let Err(error) = self.set_known_task_id(owner, &mut message, file) {
-            tracing::warn!(%error, %id, "reading the task record of a message failed");
+            tracing::warn!(%error, id = %message.id, "reading the task record of a message failed");
         }
         let read = match layout {
             Layout::Nanobot => !location.in_inbox,
@@ -73,7 +108,7 @@ impl OfficeState {
         // A task that the office rejected was never shown.
         let read = read && !message_file::is_rejected(&message);
         let read_at = read.then(|| changed().unwrap_or(message.sent_at));
-        Some(FoundMessage { message, read_at })
+        Some(FoundMessage { message, own_id, read_at })
     }
 }
 
@@ -81,7 +116,7 @@ impl AgentDir {
     /// Returns a message that the agent received or sent.
     pub(crate) fn find(&self, id: &MessageId) -> Result<FoundMessage, OfficeError> {
         let found = match self.log_line_of(id)?.and_then(|line| line.into_message(&self.me)) {
-            Some((_, mailbox, file)) => self.shared.load(&mailbox, &file, id)?,
+            Some((brief, mailbox, file)) => self.shared.load(&mailbox, &file, &brief)?,
             None => None,
         };
         found.ok_or_else(|| OfficeError::not_found(format!("no message {id} of yours")))
@@ -102,16 +137,22 @@ impl AgentDir {
     /// Returns one message with its receipts.
     pub(crate) fn message(&self, id: &MessageId) -> Result<MessageWithReceipts, OfficeError> {
         self.shared.recover_journal();
-        let FoundMessage { message, read_at } = self.find(id)?;
+        let FoundMessage { message, read_at, .. } = self.find(id)?;
         let receipt = Receipt::of(message.to.clone(), message.sent_at, read_at, read_at);
         Ok(MessageWithReceipts { message: self.redacted(message), receipts: vec![receipt] })
     }
 
-    /// Returns the message as this agent may see it: with a callback only if this agent set it.
+    /// Returns the message as this agent may see it: with a callback only if this agent set it, and without the task of
+    /// an update that did not count, which is in the metadata instead.
     pub(crate) fn redacted(&self, mut message: Message) -> Message {
         if message.kind == Kind::TaskUpdate {
             let pointer = self.pointer_of(&message);
-            if let (Some(task), Some(pointer)) = (&mut message.task, &pointer) {
+            if let Some(why) = self.why_not_applied(&message, pointer.as_ref()) {
+                if let Some(task) = message.task.take() {
+                    let note = json!({"task_id": task.id, "state": task.state, "reason": why});
+                    message.metadata.insert(NOT_APPLIED.into(), note);
+                }
+            } else if let (Some(task), Some(pointer)) = (&mut message.task, &pointer) {
                 task.id = pointer.id.clone();
             }
             message.callback = pointer.and_then(|pointer| pointer.callback);
@@ -119,6 +160,20 @@ impl AgentDir {
             message.callback = None;
         }
         message
+    }
+
+    /// Returns why an update to this agent has not moved the task that it names, if so. An update of a task that is not
+    /// known here is shown as it is. `pointer` is that of the task, if its assignee sent the update.
+    fn why_not_applied(&self, update: &Message, pointer: Option<&Pointer>) -> Option<String> {
+        let task = update.task.as_ref().filter(|_| update.to == self.me && !self.shared.is_mounted(&self.me))?;
+        let Some(pointer) = pointer else {
+            let pointer = self.shared.pointer_to(&self.me, &task.id).ok()??;
+            return Some(format!("the task is {}'s", pointer.assignee));
+        };
+        let state = self.shared.record(&pointer.assignee, &pointer.id).ok()??.task.state;
+        // An earlier state on the way to this one has counted.
+        let has_counted = task.state == state || !task.state.path_to(state).is_empty();
+        (!has_counted).then(|| format!("the task is {state}"))
     }
 
     /// Returns the pointer to the task of an update to this agent. It has the callback that this agent set; the one in

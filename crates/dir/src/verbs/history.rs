@@ -36,7 +36,7 @@ impl AgentDir {
                 break;
             }
             // Messages that another program has deleted are left out.
-            let Some(loaded) = self.shared.load(&mailbox, &file, &brief.id)? else { continue };
+            let Some(loaded) = self.shared.load(&mailbox, &file, &brief)? else { continue };
             let received = mailbox == self.me;
             if received && loaded.read_at.is_none() {
                 unread.push(brief.id.clone());
@@ -47,7 +47,7 @@ impl AgentDir {
             self.ack(&unread)?;
         }
         let messages = found.iter().map(|(message, read)| MessageView::of(message, *read)).collect();
-        Ok(History { session_id: session.clone(), subject, messages })
+        Ok(History { session_id: session.clone(), subject, messages, truncated: false })
     }
 
     /// Returns mail of a session that could not be logged, as on a full disk.

@@ -100,7 +100,7 @@ impl AgentDir {
             let record = self.shared.finish_task(to, &task, Some(&name))?;
             return Ok(record.map(|record| record.sent(TaskState::Pending)));
         }
-        if let Some(found) = self.shared.load(to, &name, &id)? {
+        if let Some(found) = self.shared.load_by_id(to, &name, &id)? {
             return Ok(Some(sent(&found.message, None)));
         }
         // Some programs delete mail that they have read.

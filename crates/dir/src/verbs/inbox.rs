@@ -1,6 +1,6 @@
 //! Lists sessions with previews. The cost depends on unread and recent mail, not on the whole history.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use amb_core::doc::{Inbox, MessageView, SessionSummary};
 use amb_core::limits::INBOX_PREVIEW;
@@ -21,8 +21,10 @@ struct OpenSession {
     peer: AgentName,
     last: Timestamp,
     unread: u64,
-    /// Time, recipient's mailbox, file there, and id.
-    messages: Vec<(Timestamp, AgentName, String, MessageId)>,
+    /// Metadata, recipient's mailbox, and file there.
+    messages: Vec<(Brief, AgentName, String)>,
+    /// The ids of `messages`.
+    ids: HashSet<MessageId>,
 }
 
 #[derive(Default)]
@@ -36,12 +38,12 @@ impl OpenSessions {
             last: brief.at,
             unread: 0,
             messages: Vec::new(),
+            ids: HashSet::new(),
         });
-        let known = open.messages.iter().any(|(_, _, _, id)| *id == brief.id);
-        if !known {
+        if open.ids.insert(brief.id.clone()) {
             open.unread += u64::from(unread);
             open.last = open.last.max(brief.at);
-            open.messages.push((brief.at, mailbox.clone(), file.to_owned(), brief.id.clone()));
+            open.messages.push((brief.clone(), mailbox.clone(), file.to_owned()));
         }
     }
 }
@@ -75,14 +77,14 @@ impl AgentDir {
     }
 
     fn summary(&self, session_id: SessionId, mut open: OpenSession) -> Result<Option<SessionSummary>, OfficeError> {
-        open.messages.sort_by(|a, b| (b.0, &b.2).cmp(&(a.0, &a.2)));
+        open.messages.sort_by(|a, b| (b.0.at, &b.2).cmp(&(a.0.at, &a.2)));
         let mut recent_messages = Vec::with_capacity(INBOX_PREVIEW);
-        for (_, mailbox, file, id) in open.messages {
+        for (brief, mailbox, file) in open.messages {
             if recent_messages.len() == INBOX_PREVIEW {
                 break;
             }
             // Messages that another program has deleted are left out.
-            if let Some(found) = self.shared.load(&mailbox, &file, &id)? {
+            if let Some(found) = self.shared.load(&mailbox, &file, &brief)? {
                 recent_messages.push(MessageView::of(&self.redacted(found.message), found.read_at.is_some()));
             }
         }

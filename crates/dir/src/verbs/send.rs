@@ -5,7 +5,7 @@ use amb_core::draft;
 use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
-use amb_core::send::{self, Accepted, Facts, Named, SessionChoice, decide};
+use amb_core::send::{self, Accepted, Facts, NamedSession, SessionChoice, decide};
 use amb_core::{AgentName, Code, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
@@ -73,7 +73,7 @@ impl AgentDir {
     }
 
     /// Turns a draft into a message, if it may be sent.
-    pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
+    pub(crate) fn compose(&self, mut draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
         let recipient = match self.shared.recipient(&draft.to) {
             Err(error) if error.code() == Code::NotFound && self.answers_its_sender(&draft) => {
                 self.shared.new_recipient(&draft.to)?
@@ -81,7 +81,11 @@ impl AgentDir {
             known => known?,
         };
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
-        let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
+        let named = named.map(|id| self.find(id)).transpose()?;
+        if draft.reply_to.is_some() {
+            draft.reply_to = named.as_ref().map(|found| found.own_id.clone());
+        }
+        let named = named.map(|found| found.message);
         let passed_on = named.as_ref().filter(|_| draft.reply_to.is_none());
         if let Some(message) = passed_on.filter(|message| message.to != self.me) {
             return Err(OfficeError::invalid(format!(
@@ -122,7 +126,8 @@ impl AgentDir {
         let parent = passed_on.and_then(|message| message.task.as_ref()).map(|task| task.id.clone());
         let id = message_file::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
         let deadline = draft.due(at);
-        let mut message = draft.into_message(draft::Accepted { id, from: self.me.clone(), at, session, subject, hop });
+        let mut message =
+            draft.into_message(draft::AcceptedFields { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.kind_in_layout(message.kind);
         Ok(Composed { message, recipient, deadline, parent })
     }
@@ -140,10 +145,10 @@ impl AgentDir {
     }
 
     /// Returns the session that a draft names, with the subject to be stored.
-    fn named_session(&self, draft: &Draft, subject: Option<&str>) -> Result<Named<Session>, OfficeError> {
-        let Some(session) = &draft.session else { return Ok(Named::None) };
+    fn named_session(&self, draft: &Draft, subject: Option<&str>) -> Result<NamedSession<Session>, OfficeError> {
+        let Some(session) = &draft.session else { return Ok(NamedSession::None) };
         if *session == self.session_of(&draft.to, subject) {
-            return Ok(Named::Shared((session.clone(), subject.map(str::to_owned))));
+            return Ok(NamedSession::Shared((session.clone(), subject.map(str::to_owned))));
         }
         drop(self.ingest()?);
         let in_session = |line: &LogLine| line.brief().is_some_and(|brief| brief.session == *session);
@@ -151,10 +156,10 @@ impl AgentDir {
         Ok(match line.as_ref().and_then(LogLine::brief) {
             Some(brief) if brief.peer == draft.to => {
                 let known = Some(brief.subject.clone()).filter(|subject| subject != NO_SUBJECT);
-                Named::Shared((session.clone(), known))
+                NamedSession::Shared((session.clone(), known))
             }
-            Some(_) => Named::Other,
-            None => Named::Missing,
+            Some(_) => NamedSession::Other,
+            None => NamedSession::Missing,
         })
     }
 }

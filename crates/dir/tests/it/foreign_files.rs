@@ -53,6 +53,20 @@ async fn a_type_that_nobody_knows_is_a_label() {
 }
 
 #[tokio::test]
+async fn a_type_that_nobody_knows_is_a_label_in_the_chipset_too() {
+    let world = World::new(Layout::Chipset);
+    let ben = world.agent("ben").await;
+    let types = [json!("something else!"), json!(7), json!("")];
+    for (n, word) in types.iter().enumerate() {
+        let file = format!("2026-03-05T10-30-0{n}Z-ann.json");
+        world.drop_file("ben", &file, chipset_file("ann", "ben", json!({ "type": word })));
+    }
+    let kinds: Vec<_> = taken(&ben).await.into_iter().map(|message| message.kind.to_string()).collect();
+    assert_eq!(kinds, ["something_else!", "message", "message"]);
+    assert_eq!(examine(&world.office(), false).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn an_agent_with_spaces_and_letters_of_any_script_is_read_and_answered() {
     for peer in ["代码 助手", "Zoë", "Zoe\u{308}", "हिन्दी", "code reviewer", "помощник-2"] {
         let world = World::new(Layout::Nanobot);

@@ -101,6 +101,52 @@ async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
     }
 }
 
+/// Writes a task update of another program, stamped long before the task was sent.
+fn report(world: &World, (from, to): (&str, &str), n: u32, id: &str, state: &str) {
+    let task = json!({"id": id, "state": state});
+    match world.layout {
+        Layout::Nanobot => {
+            let fields = json!({
+                "id": format!("u-{n}"), "type": "task_update", "task": task, "timestamp": "2026-03-05T10:30:00Z",
+                "content": {"parts": [{"type": "text", "text": state}]},
+            });
+            world.drop_file(to, &format!("177270660012{n}_{from}.msg.json"), nanobot_file(from, to, fields));
+        }
+        Layout::Chipset => {
+            let fields = json!({"type": "task_update", "body": state, "amb": {"task": task}});
+            world.drop_file(to, &format!("2026-03-05T10-30-0{n}Z-{from}.json"), chipset_file(from, to, fields));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_of_another_program_counts_though_its_clock_is_behind() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        world.agent("bob").await;
+        let id = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap().task.unwrap().id;
+        let mut state = TaskState::Pending;
+        for (n, (reported, expected)) in [
+            ("accepted", TaskState::Accepted),
+            ("working", TaskState::Working),
+            ("completed", TaskState::Completed),
+            ("working", TaskState::Completed),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(tasks(&ann).await[0].state, state, "{layout}");
+            report(&world, ("bob", "ann"), n as u32, id.as_str(), reported);
+            ann.inbox(false).await.unwrap();
+            state = expected;
+        }
+        let task = tasks(&ann).await.remove(0);
+        assert_eq!((task.state, task.note.as_deref()), (TaskState::Completed, Some("completed")), "{layout}");
+        assert!(task.updated_at >= task.created_at, "{layout}: {task:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_pointer_that_an_earlier_version_named_by_the_id_alone_is_found() {
     for layout in LAYOUTS {
@@ -122,5 +168,37 @@ async fn a_pointer_that_an_earlier_version_named_by_the_id_alone_is_found() {
         ann.events(None, std::time::Duration::ZERO).await.unwrap();
         assert_eq!(world.files(".amb/agents/ann/given"), Vec::<String>::new(), "{layout}: it has ended");
         assert_eq!(world.files(".amb/agents/ann/given/ended"), [old], "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_does_not_count_is_not_shown_as_one() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        fs_err::create_dir_all(world.inbox("bob")).unwrap();
+        let id = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap().task.unwrap().id;
+        let shown = async || {
+            let mail = ann.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap().remove(0);
+            let view = ann.message(&mail.id).await.unwrap().message;
+            assert_eq!((&mail.task, &mail.metadata), (&view.task, &view.metadata), "{layout}");
+            ann.ack(&[mail.id]).await.unwrap();
+            (mail.task.map(|task| task.state), mail.metadata.get("not_applied").cloned())
+        };
+        report(&world, ("eve", "ann"), 0, id.as_str(), "completed");
+        let note = json!({"task_id": id, "state": "completed", "reason": "the task is bob's"});
+        assert_eq!(shown().await, (None, Some(note)), "{layout}");
+        assert_eq!(ann.task(&id).await.unwrap().state, TaskState::Pending, "{layout}");
+        for (n, state) in [(1, TaskState::Accepted), (2, TaskState::Completed)] {
+            report(&world, ("bob", "ann"), n, id.as_str(), state.as_str());
+            assert_eq!(shown().await, (Some(state), None), "{layout}");
+        }
+        report(&world, ("bob", "ann"), 3, id.as_str(), "failed");
+        let note = json!({"task_id": id, "state": "failed", "reason": "the task is completed"});
+        assert_eq!(shown().await, (None, Some(note)), "{layout}");
+        assert_eq!(ann.task(&id).await.unwrap().state, TaskState::Completed, "{layout}");
+        // Nothing is known of this task.
+        report(&world, ("bob", "ann"), 4, "other", "working");
+        assert_eq!(shown().await, (Some(TaskState::Working), None), "{layout}");
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use amb_core::wire::registry::Registry;
-use amb_core::{AllowFrom, Card, Code, Draft, Mailbox, Timestamp};
-use amb_dir::Layout;
+use amb_core::{AllowFrom, Card, Code, Draft, Mailbox, Status, Timestamp};
 use amb_dir::doctor;
+use amb_dir::{DirOffice, DirOptions, Layout};
 use serde_json::{Value, json};
 
 use crate::child::{Process, Role};
@@ -268,6 +268,20 @@ async fn a_name_in_other_characters_that_look_the_same_is_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_plain_name_that_looks_like_another_agents_is_refused() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (_, ann) = (world.agent("\u{ff4e}2").await, world.agent("ann").await);
+        let second = world.office().mailbox(name("n2")).register(Card::default()).await.unwrap_err();
+        assert!(second.code() == Code::Conflict && second.detail().contains("U+FF4E"), "{second:?}");
+        let lost = ann.send(Draft::text(name("n2"), "hello", "hello")).await.unwrap_err();
+        assert!(lost.detail().contains("look the same"), "{lost:?}");
+        assert!(!world.inbox("n2").exists());
+        ann.register(Card::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_corrupt_card_admits_nobody_until_it_is_set_anew() {
     for (layout, corrupt) in LAYOUTS.into_iter().flat_map(|layout| [(layout, "x"), (layout, "{}"), (layout, "")]) {
         let world = World::new(layout);
@@ -300,4 +314,83 @@ async fn a_corrupt_card_admits_nobody_until_it_is_set_anew() {
         ann.send(text("quz", "after")).await.unwrap();
         assert_eq!(quz.inbox(true).await.unwrap().unread(), 2, "{layout}");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_uses_a_mailbox_and_never_registered_is_present() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        let create = DirOptions { create_recipients: true, layout: Some(layout), ..DirOptions::default() };
+        let creating = DirOffice::open(world.path(), create).unwrap().mailbox(name("ann"));
+        creating.send(text("bob", "hello")).await.unwrap();
+        let listed = async || {
+            let agents = ann.agents().await.unwrap().into_iter().find(|agent| agent.name == name("bob"));
+            agents.map(|agent| (agent.presence.status, agent.presence.last_seen.is_some()))
+        };
+        let before = (layout == Layout::Chipset).then_some((Status::Offline, false));
+        assert_eq!(listed().await, before, "{layout}");
+        let bob = world.office().mailbox(name("bob"));
+        bob.heartbeat().await.unwrap();
+        assert_eq!(listed().await, Some((Status::Idle, true)), "{layout}");
+        bob.leave().await.unwrap();
+        assert_eq!(listed().await, Some((Status::Offline, true)), "{layout}");
+        let unknown = world.office().mailbox(name("carl"));
+        assert_eq!(unknown.heartbeat().await.unwrap_err().code(), Code::NotFound, "{layout}");
+        assert!(!world.path().join(".amb/agents/carl").exists(), "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_here_counts_for_an_agent_whose_card_is_another_programs() {
+    let world = World::in_memory(Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    add_entry(&world, "bob", json!({"status": "idle", "last_heartbeat": "2026-04-26T10:00:00Z"}));
+    fs_err::create_dir_all(world.inbox("bob")).unwrap();
+    world.office().mailbox(name("bob")).heartbeat().await.unwrap();
+    let bob = ann.agents().await.unwrap().into_iter().find(|agent| agent.name == name("bob")).unwrap();
+    assert_eq!(bob.presence.status, Status::Idle);
+}
+
+/// Adds an entry to the registry, as another program does.
+fn add_entry(world: &World, key: &str, entry: Value) {
+    let path = world.path().join("_registry.json");
+    let mut registry: Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    registry[key] = entry;
+    fs_err::write(path, registry.to_string()).unwrap();
+}
+
+#[tokio::test]
+async fn the_doctor_does_not_claim_to_mend_entries_of_other_programs() {
+    let world = World::in_memory(Layout::Nanobot);
+    world.agent("ann").await;
+    let foreign = [("str", json!("text")), ("_meta", json!({"v": 1})), ("alpha", json!({"allow_from": "*"}))];
+    for (key, entry) in foreign.clone() {
+        add_entry(&world, key, entry);
+    }
+    add_entry(&world, "ann", json!({"allow_from": "*"}));
+    for mend in [true, true, false] {
+        let findings = doctor::examine(&world.office(), mend).await.unwrap();
+        let open: Vec<_> = findings.iter().filter(|finding| !finding.mended).collect();
+        assert_eq!(open.len(), 1, "{findings:?}");
+        assert_eq!(open[0].kind, doctor::FindingKind::BrokenRegistry);
+        assert!(foreign.iter().all(|(key, _)| open[0].detail.contains(key)), "{findings:?}");
+        assert!(!open[0].detail.contains("ann"), "{findings:?}");
+    }
+    let registry: Value = serde_json::from_slice(&fs_err::read(world.path().join("_registry.json")).unwrap()).unwrap();
+    assert!(foreign.iter().all(|(key, entry)| registry[key] == *entry), "{registry}");
+    assert!(registry["ann"]["allow_from"].is_array(), "{registry}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_far_in_the_future_does_not_keep_an_agent_alive() {
+    let world = World::in_memory(Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    let soon = Timestamp::now().checked_add(jiff::SignedDuration::from_secs(20)).unwrap();
+    add_entry(&world, "bob", json!({"status": "idle", "last_heartbeat": "2999-01-01T00:00:00Z"}));
+    add_entry(&world, "cat", json!({"status": "idle", "last_heartbeat": soon.to_string()}));
+    let agents = ann.agents().await.unwrap();
+    let presence = |of: &str| agents.iter().find(|agent| agent.name == name(of)).unwrap().presence.clone();
+    assert_eq!((presence("bob").status, presence("bob").last_seen), (Status::Offline, None));
+    assert_eq!((presence("cat").status, presence("cat").last_seen), (Status::Idle, Some(soon)));
 }

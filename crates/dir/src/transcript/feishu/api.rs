@@ -163,10 +163,10 @@ impl FeishuHistory {
     }
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Sends one request and reads its response: status, requested wait, body.
-async fn exchange(request: RequestBuilder) -> Result<(StatusCode, Option<Duration>, Vec<u8>), Failed> {
+async fn exchange(request: RequestBuilder) -> Result<(StatusCode, Option<Duration>, Vec<u8>), BoxError> {
     let mut response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
     let (status, wait) = (response.status(), requested_wait(response.headers()));
     let mut bytes = Vec::new();
@@ -194,7 +194,7 @@ fn refused(status: StatusCode, body: &FeishuStatus) -> OfficeError {
     OfficeError::new(code, format!("Feishu refuses with code {}: {said}", body.code))
 }
 
-fn unreachable(cause: Failed) -> OfficeError {
+fn unreachable(cause: BoxError) -> OfficeError {
     OfficeError::unavailable("Feishu cannot be reached or fails; try again later").caused_by(cause)
 }
 

@@ -107,8 +107,9 @@ impl AgentDir {
         if !record.task.state.is_terminal() {
             return Ok(false);
         }
-        let found = self.shared.load(&self.me, &record.file, &record.task.message_id)?;
-        Ok(found.is_some_and(|found| found.read_at.is_none() && !message_file::is_rejected(&found.message)))
+        let found = self.shared.load_by_id(&self.me, &record.file, &record.task.message_id)?;
+        let is_it = |message: &Message| record.matches(message, &record.file) && !message_file::is_rejected(message);
+        Ok(found.is_some_and(|found| found.read_at.is_none() && is_it(&found.message)))
     }
 
     /// Acknowledges the message of a task that has ended: the agent that ended it has read it.

@@ -200,8 +200,10 @@ impl AgentDir {
         let Some(pointer) = self.shared.pointer_for_update(update)? else { return Ok(false) };
         let _locked = self.shared.lock_agent(&update.from)?;
         if let Some(mut record) = self.shared.record(&update.from, &pointer.id)? {
-            // Our own agents' records are never behind their updates, so this moves only those of other programs.
-            if record.task.updated_at < update.sent_at && record.advance(reported.state, update) {
+            // Our own agents' records are never behind their updates, so this moves only those of other programs, whose
+            // clocks may be behind or in whole seconds. Only for repeated progress does the time decide which is newer.
+            let is_newer = record.task.state != reported.state || record.task.updated_at < update.sent_at;
+            if is_newer && record.advance(reported.state, update) {
                 self.shared.write_record(&record, Wait::Synced)?;
             }
         }
@@ -219,7 +221,7 @@ impl AgentDir {
         };
         let line = self.shared.last_line(&self.me, id, brings_task)?;
         if let Some(LogLine::In { f, brief, .. }) = line
-            && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?
+            && let Some(found) = self.shared.load(&self.me, &f, &brief)?
         {
             self.open_found_task(&found.message, &f)?;
         }
