@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::ledger::CrossingLedger;
 use crate::membership::Membership;
-use crate::stats::Stats;
+use crate::stats::MountCounters;
 
 /// Called with new entries in agents' logs, so that listeners get a hint.
 pub type HintListeners = Arc<dyn Fn(&[LogEntry]) + Send + Sync>;
@@ -38,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) terms: Terms,
     pub(crate) ledger: CrossingLedger,
     pub(crate) membership: Membership,
-    pub(crate) stats: Arc<Stats>,
+    pub(crate) stats: Arc<MountCounters>,
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }

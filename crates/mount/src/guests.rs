@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::membership::{Guest, ListedCard, Newcomer, Resident, SYNC_INTERVAL, fit_card};
+use crate::membership::{Guest, ListedCard, NETWORK_OFFICE, Newcomer, Resident, SYNC_INTERVAL, fit_card};
 
 /// Rounds between heartbeats of guests, well within the heartbeat timeout.
 const HEARTBEAT_ROUNDS: u32 = 5;
@@ -175,7 +175,7 @@ async fn recently_seen(
 /// Writes the card and presence of an agent of the office into the directory, if they changed.
 pub(crate) async fn list_guest(context: &Context, entry: &AgentEntry, heartbeat: bool) -> Result<(), OfficeError> {
     let here = entry.presence.status != Status::Offline;
-    show(&guest_mailbox(context, &entry.name), fit_card(&entry.card, "network office"), here, heartbeat).await
+    show(&guest_mailbox(context, &entry.name), fit_card(&entry.card, NETWORK_OFFICE), here, heartbeat).await
 }
 
 /// Gives an agent of the office a mailbox without a description.
@@ -184,7 +184,7 @@ pub(crate) async fn list_name(context: &Context, name: &AgentName) -> Result<(),
 }
 
 fn undescribed() -> Card {
-    fit_card(&Card::default(), "network office")
+    fit_card(&Card::default(), NETWORK_OFFICE)
 }
 
 async fn show(guest: &Guest, card: Card, here: bool, heartbeat: bool) -> Result<(), OfficeError> {

@@ -21,6 +21,13 @@ use uuid::Uuid;
 
 use row::{begin_one, columns, crossing};
 
+/// The file's name.
+pub(crate) const FILE_NAME: &str = "ledger.db";
+/// The setting with the first resident that got an account in the office.
+const FIRST_RESIDENT: &str = "first_resident";
+/// Most residents that are returned to recognise the office.
+const MAX_RESIDENTS: u32 = 100;
+
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS crossings (
     number      INTEGER PRIMARY KEY,
@@ -139,7 +146,7 @@ impl CrossingLedger {
     /// Opens or creates the ledger in this directory. Blocks.
     pub(crate) fn open(directory: &Path, office: DirOffice) -> Result<Self> {
         let open = || -> rusqlite::Result<Connection> {
-            let db = Connection::open(directory.join("ledger.db"))?;
+            let db = Connection::open(directory.join(FILE_NAME))?;
             // Exclusive to one process, and durable after each commit.
             db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             db.pragma_update(None, "journal_mode", "WAL")?;
@@ -170,6 +177,25 @@ impl CrossingLedger {
             db.query_row("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0))
         })
         .await
+    }
+
+    /// Records that a resident has an account in the office, if it is the first.
+    pub(crate) async fn record_resident(&self, name: &AgentName) -> Result<()> {
+        self.setting(FIRST_RESIDENT, name.to_string()).await.map(drop)
+    }
+
+    /// Returns residents that have, or had, accounts in the office whose mail was carried.
+    pub(crate) async fn residents(&self) -> Result<Vec<AgentName>> {
+        let names: Vec<String> = self
+            .run(|db| {
+                let mut select = db.prepare(
+                    "SELECT value FROM settings WHERE name = ?1 UNION SELECT agent FROM cursors WHERE inward = 1 LIMIT ?2",
+                )?;
+                let rows = select.query_map(params![FIRST_RESIDENT, MAX_RESIDENTS], |row| row.get(0))?;
+                rows.collect()
+            })
+            .await?;
+        Ok(names.iter().filter_map(|name| AgentName::parse(name).ok()).collect())
     }
 
     /// Returns the position up to which an agent's log has been handled.

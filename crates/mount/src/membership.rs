@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use amb_core::doc::AgentEntry;
+use amb_core::card::MOUNTED_DIRECTORY;
+use amb_core::doc::{AgentEntry, ProfilePatch};
 use amb_core::error::if_found;
 use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use amb_core::name::BadName;
 use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Status, Timestamp};
 use amb_dir::{DirMailbox, Home};
-use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
+use amb_store::{Agent, AgentKey, KeyHash, NewAgent, Store};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,9 @@ use crate::guests::{self, GuestScan, MAX_GUESTS};
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(2);
 /// Most guests that are marked offline when the mount ends; others time out. Each costs an update of the registry.
 const MAX_MARKED_OFFLINE: usize = 100;
+
+/// In the directory, the end of the description of an agent of the office.
+pub(crate) const NETWORK_OFFICE: &str = "(network office)";
 
 const SYNCING: &str = "keeping the lists of agents in step";
 
@@ -144,6 +148,18 @@ impl Membership {
         self.lists.read().residents.values().cloned().collect()
     }
 
+    /// Whether the office has the account of any of these residents, or there are none: the ledger belongs to this
+    /// office. With another office's ledger the mount would skip mail and deliver waiting mail to other agents of the
+    /// same names.
+    pub(crate) async fn is_known_to(&self, store: &dyn Store, residents: &[AgentName]) -> Result<bool, OfficeError> {
+        for name in residents {
+            if store.agent_by_key_hash(self.key(name), Timestamp::now()).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(residents.is_empty())
+    }
+
     fn key(&self, name: &AgentName) -> KeyHash {
         KeyHash::of(&format!("mount-{}-{name}", self.secret))
     }
@@ -259,7 +275,7 @@ async fn sync_residents(context: &Context) -> Result<HashSet<String>, OfficeErro
 /// Returns the resident with its account, which is created if missing. `None` if the name, compared case-insensitively,
 /// is taken or reserved.
 async fn sync_resident(context: &Context, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
-    let card = fit_card(&entry.card, "mounted directory");
+    let card = fit_card(&entry.card, MOUNTED_DIRECTORY);
     if let Some(known) = context.membership.resident(&entry.name) {
         if known.card == card {
             return Ok(Some(known));
@@ -307,6 +323,7 @@ async fn sync_resident(context: &Context, entry: &AgentEntry) -> Result<Option<A
         }
     };
     context.stats.clear_collision(&entry.name);
+    context.ledger.record_resident(&entry.name).await?;
     let resident = Arc::new(Resident { agent: agent.clone(), card });
     context.membership.lists.write().residents.insert(entry.name.clone(), resident.clone());
     context.membership.announce(Newcomer::Resident(agent));
@@ -314,23 +331,16 @@ async fn sync_resident(context: &Context, entry: &AgentEntry) -> Result<Option<A
 }
 
 async fn update_card(context: &Context, agent: &Agent, card: &Card) -> Result<(), OfficeError> {
-    let patch = ProfilePatch {
-        description: Some(card.description.clone()),
-        capabilities: Some(card.capabilities.clone()),
-        allow_from: Some(card.allow_from.clone()),
-        max_concurrent_tasks: Some(card.max_concurrent_tasks),
-        discoverable: None,
-    };
+    let patch = ProfilePatch::from(card.clone());
     context.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
 }
 
-/// Cuts a card to the limits of the other side and names the agent's home in its description. Cards of other programs
+/// Cuts a card to the limits of the other side and ends its description with the agent's home. Cards of other programs
 /// have no limits.
 pub(crate) fn fit_card(card: &Card, home: &str) -> Card {
-    let home = format!("({home})");
     let room = MAX_DESCRIPTION_CHARS - home.chars().count() - 1;
     let text: String = card.description.replace('\0', "").chars().take(room).collect();
-    let description = if text.trim().is_empty() { home } else { format!("{text} {home}") };
+    let description = if text.trim().is_empty() { home.to_owned() } else { format!("{text} {home}") };
     let is_word = |word: &&String| !word.is_empty() && word.chars().count() <= MAX_CAPABILITY_CHARS;
     // Leaving out what is not a valid name admits nobody.
     let is_name = |name: &&String| *name == "*" || AgentName::parse(name).is_ok();
@@ -354,11 +364,11 @@ mod tests {
             allow_from: AllowFrom(vec!["../x".into(), "ann".into()]),
             max_concurrent_tasks: 1,
         };
-        let fit = fit_card(&card, "network office");
+        let fit = fit_card(&card, NETWORK_OFFICE);
         fit.check().unwrap();
         assert!(fit.description.ends_with(" (network office)"));
         assert_eq!(fit.capabilities, ["rust"]);
         assert_eq!(fit.allow_from, AllowFrom(vec!["ann".into()]));
-        assert_eq!(fit_card(&Card::default(), "mounted directory").description, "(mounted directory)");
+        assert_eq!(fit_card(&Card::default(), MOUNTED_DIRECTORY).description, "(mounted directory)");
     }
 }

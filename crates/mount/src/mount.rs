@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::OfficeError;
+use amb_core::{Code, OfficeError};
 use amb_dir::{DirOffice, DirOptions, MountLock};
 use amb_store::{AgentKey, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::context::{Context, HintListeners, Terms, backoff};
-use crate::ledger::CrossingLedger;
+use crate::ledger::{CrossingLedger, FILE_NAME};
 use crate::membership::{self, HintSignals, Membership, Newcomer};
-use crate::stats::{MountHealth, Stats};
+use crate::stats::{MountCounters, MountHealth};
 use crate::{forget, inward, outward, read_receipts};
 
 /// Interval of attempts to lock a directory that another process has mounted.
@@ -23,7 +23,7 @@ const LOCK_RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Mount {
     office: DirOffice,
-    stats: Arc<Stats>,
+    stats: Arc<MountCounters>,
     signals: Arc<HintSignals>,
 }
 
@@ -34,7 +34,7 @@ impl Mount {
     /// If the path exists and is not a directory.
     pub fn new(directory: &Path) -> Result<Self, OfficeError> {
         let office = DirOffice::open(directory, DirOptions::default())?;
-        Ok(Self { office, stats: Arc::new(Stats::new(directory)), signals: Arc::default() })
+        Ok(Self { office, stats: Arc::new(MountCounters::new(directory)), signals: Arc::default() })
     }
 
     /// Hints that this agent's log in the office may have grown.
@@ -54,9 +54,9 @@ impl Mount {
 
     /// Carries mail both ways until `closing`. Failures are logged, shown by [`Mount::health`] and retried.
     pub async fn run(self, store: Arc<dyn Store>, hint: HintListeners, terms: Terms, closing: CancellationToken) {
-        let Some((_lock, ledger, secret)) = self.open(&closing).await else { return };
+        let Some((_lock, ledger, membership)) = self.open(&*store, &closing).await else { return };
         let context = Arc::new(Context {
-            membership: Membership::new(secret, self.signals.clone()),
+            membership,
             office: self.office.clone(),
             store,
             hint,
@@ -90,11 +90,15 @@ impl Mount {
     }
 
     /// Waits for the directory's lock and opens the ledger; `None` if the office closes first.
-    async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, CrossingLedger, String)> {
+    async fn open(
+        &self,
+        store: &dyn Store,
+        closing: &CancellationToken,
+    ) -> Option<(MountLock, CrossingLedger, Membership)> {
         let mut backoff = backoff();
         let mut logged = false;
         loop {
-            let wait = match self.try_open().await {
+            let wait = match self.try_open(store).await {
                 Ok(Some(opened)) => {
                     self.stats.succeeded(MOUNTING);
                     return Some(opened);
@@ -119,7 +123,10 @@ impl Mount {
         }
     }
 
-    async fn try_open(&self) -> Result<Option<(MountLock, CrossingLedger, String)>, OfficeError> {
+    async fn try_open(
+        &self,
+        store: &dyn Store,
+    ) -> Result<Option<(MountLock, CrossingLedger, Membership)>, OfficeError> {
         let office = self.office.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let Some(lock) = office.lock_mount()? else { return Ok(None) };
@@ -130,7 +137,19 @@ impl Mount {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(OfficeError::internal)?;
         let secret = ledger.setting("secret", hex::encode(secret)).await?;
-        Ok(Some((lock, ledger, secret)))
+        let membership = Membership::new(secret, self.signals.clone());
+        if !membership.is_known_to(store, &ledger.residents().await?).await? {
+            let detail = format!(
+                "{} was mounted in another office: its ledger {} lists accounts that this office's database does not \
+                 have. Start the server with that office's database (--database-url). Or, to mount the directory in this \
+                 office, stop the server and move that file and those beside it (ledger.db*) away: what is unread in the \
+                 directory is then carried to this office",
+                self.office.root().display(),
+                lock.state().join(FILE_NAME).display()
+            );
+            return Err(OfficeError::new(Code::Conflict, detail));
+        }
+        Ok(Some((lock, ledger, membership)))
     }
 }
 

@@ -62,7 +62,7 @@ pub struct MountHealth {
 
 /// Counters shared by the loops.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct MountCounters {
     directory: PathBuf,
     pub(crate) carried_in: AtomicU64,
     pub(crate) carried_out: AtomicU64,
@@ -82,7 +82,7 @@ struct Current {
     collisions: BTreeMap<AgentName, &'static str>,
 }
 
-impl Stats {
+impl MountCounters {
     pub(crate) fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), ..Self::default() }
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::doc::ProfilePatch;
 use amb_core::id::fresh_uuid;
 use amb_core::{AgentName, Card, Mailbox, Timestamp};
 use amb_dir::{DirOffice, DirOptions, Layout};
-use amb_store::{Agent, ProfilePatch, SqliteStore};
+use amb_store::{Agent, SqliteStore};
 use amb_testing::SqliteFile;
 use amb_testing::store::TestStore;
 use tempfile::TempDir;
@@ -16,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::context::{Context, Terms};
 use crate::ledger::{CrossingLedger, NewCrossing, NewCrossingKind};
 use crate::membership::{Membership, Resident, find_resident};
-use crate::stats::Stats;
+use crate::stats::MountCounters;
 
 pub(crate) struct Fixture {
     pub(crate) context: Context,
@@ -36,7 +37,7 @@ impl Fixture {
             terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5, open },
             ledger: CrossingLedger::open(dir.path(), office.clone()).unwrap(),
             membership: Membership::new("secret".into(), Arc::default()),
-            stats: Arc::new(Stats::new(dir.path())),
+            stats: Arc::new(MountCounters::new(dir.path())),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             office,
