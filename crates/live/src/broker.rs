@@ -21,36 +21,36 @@ pub use roster::Roster;
 use crate::InboxMessage;
 use crate::message::BadPayload;
 
-/// Carries parcels from a sender to the subscribers of their subject, and knows which goals are live.
+/// Carries publications from a sender to the subscribers of their subject, and knows which goals are live.
 #[async_trait]
 pub trait Broker: Send + Sync + 'static {
     /// Describes the broker, for people and logs.
     fn describe(&self) -> String;
 
-    /// Publishes a parcel on a subject. The receipt resolves to what is known of the delivery; a broker may send
+    /// Publishes a publication on a subject. The receipt resolves to what is known of the delivery; a broker may send
     /// nothing before it is awaited.
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a>;
+    fn publish<'a>(&'a self, subject: &'a str, publication: Publication) -> PublishReceipt<'a>;
 
-    /// Like `publish`, for a sender that has more to send: returns once the connection has taken the parcel, with a
-    /// receipt to await later. Parcels of one sender to one subject arrive in the order in which they were posted.
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
-        Soon::later(self.publish(subject, parcel).map(PublishReceipt::now))
+    /// Like `publish`, for a sender that has more to send: returns once the connection has taken the publication, with a
+    /// receipt to await later. Publications of one sender to one subject arrive in the order in which they were posted.
+    fn post<'a>(&'a self, subject: &'a str, publication: Publication) -> Soon<'a, PublishReceipt<'static>> {
+        Soon::later(self.publish(subject, publication).map(PublishReceipt::now))
     }
 
-    /// Passes everything published on a subject to `inlet`, from the moment this returns until the subscription is
+    /// Passes everything published on a subject to `handler`, from the moment this returns until the subscription is
     /// dropped.
-    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError>;
+    async fn subscribe(&self, subject: &str, handler: Arc<dyn MessageHandler>) -> Result<Subscription, BrokerError>;
 
     /// Like `subscribe`, without waiting; `None` where the broker has to wait.
-    fn subscribe_now(&self, subject: &str, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
-        let _ = (subject, inlet);
+    fn subscribe_now(&self, subject: &str, handler: &Arc<dyn MessageHandler>) -> Option<Subscription> {
+        let _ = (subject, handler);
         None
     }
 
-    /// Passes parcels on inbox subjects without a subscriber to `inlet`, if all goals live in this process. A broker
+    /// Passes publications on inbox subjects without a subscriber to `handler`, if all goals live in this process. A broker
     /// between processes returns `None`: each process must see only the messages of its own goals.
-    fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
-        let _ = inlet;
+    fn catch_strays(&self, handler: &Arc<dyn MessageHandler>) -> Option<Subscription> {
+        let _ = handler;
         None
     }
 
@@ -71,45 +71,45 @@ pub trait Broker: Send + Sync + 'static {
     fn expiry(&self) -> Option<Duration>;
 }
 
-/// Receives a subscription's parcels. Called on the broker's own task: it must not block.
-pub trait Inlet: Send + Sync {
-    /// Takes a parcel. `Ok` means that it is in the goal's buffer. `id` is set where the same parcel may be delivered
+/// Receives a subscription's publications. Called on the broker's own task: it must not block.
+pub trait MessageHandler: Send + Sync {
+    /// Takes a publication. `Ok` means that it is in the goal's buffer. `id` is set where the same publication may be delivered
     /// twice.
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused>;
+    fn deliver(&self, subject: &str, publication: Publication, id: Option<&str>) -> Result<(), PublicationRefused>;
 }
 
-/// Why a parcel was refused, for its sender.
+/// Why a publication was refused, for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParcelRefused(pub String);
+pub struct PublicationRefused(pub String);
 
 /// What is published: a message, or bytes that should be one.
 #[derive(Debug, Clone)]
-pub enum Parcel {
+pub enum Publication {
     /// A message. Within one process it is never turned into bytes.
     Message(Arc<InboxMessage>),
     /// Bytes from the wire.
     Raw(Bytes),
 }
 
-impl Parcel {
+impl Publication {
     /// Parses the message, in its bare form or in the event envelope. Refuses blank and oversized bodies.
     pub fn open(self) -> Result<Arc<InboxMessage>, BadPayload> {
         let message = match self {
-            Parcel::Message(message) => message,
-            Parcel::Raw(bytes) => Arc::new(InboxMessage::parse(&bytes)?),
+            Publication::Message(message) => message,
+            Publication::Raw(bytes) => Arc::new(InboxMessage::parse(&bytes)?),
         };
         crate::message::check(&message)?;
         Ok(message)
     }
 }
 
-impl From<InboxMessage> for Parcel {
+impl From<InboxMessage> for Publication {
     fn from(message: InboxMessage) -> Self {
-        Parcel::Message(Arc::new(message))
+        Publication::Message(Arc::new(message))
     }
 }
 
-/// The outcome of publishing a parcel.
+/// The outcome of publishing a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The receiving router acknowledged that the message is in the goal's buffer.
@@ -120,14 +120,14 @@ pub enum PublishOutcome {
     Queued,
 }
 
-/// Why a parcel or a subscription did not get through.
+/// Why a publication or a subscription did not get through.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
     /// Nobody listens on the subject.
     #[error("nobody listens: the goal has ended")]
     NoSubscriber,
-    /// The receiving side answered that it does not take the parcel.
+    /// The receiving side answered that it does not take the publication.
     #[error("refused by the receiver: {0}")]
     Refused(String),
     /// There is no connection now; nothing was sent. Whether to try again is for the caller to say: the message may go by mail.

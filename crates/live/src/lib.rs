@@ -34,7 +34,7 @@ pub mod tools;
 pub use amb_core::GoalId;
 /// How a background task ended, as its coordinator sees it.
 pub use amb_core::render::TaskNotification;
-pub use broker::{Broker, BrokerError, LocalBroker, Parcel, PublishOutcome, PublishReceipt, Soon};
+pub use broker::{Broker, BrokerError, LocalBroker, Publication, PublishOutcome, PublishReceipt, Soon};
 pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
 pub use delegates::AllowedDelegates;
 pub use directory::{Peer, PeerDirectory};

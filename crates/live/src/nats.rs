@@ -30,7 +30,8 @@ pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 pub use servers::NatsServers;
 
 use crate::broker::{
-    Broker, BrokerError, Inlet, LiveGoal, Parcel, PublishOutcome, PublishReceipt, Roster, Soon, Subscription,
+    Broker, BrokerError, LiveGoal, MessageHandler, Publication, PublishOutcome, PublishReceipt, Roster, Soon,
+    Subscription,
 };
 use crate::outbox::{NotQueued, Outbox, OutboxEntry};
 use awaited::{AckOutcome, Awaited, PendingAck};
@@ -136,10 +137,10 @@ impl NatsBroker {
     }
 
     /// The bytes on the wire.
-    fn payload(&self, subject: &str, parcel: Parcel) -> Result<Bytes, BrokerError> {
-        let message = match parcel {
-            Parcel::Message(message) => message,
-            Parcel::Raw(bytes) => return Ok(bytes),
+    fn payload(&self, subject: &str, publication: Publication) -> Result<Bytes, BrokerError> {
+        let message = match publication {
+            Publication::Message(message) => message,
+            Publication::Raw(bytes) => return Ok(bytes),
         };
         let rejected = |bad: WireError| BrokerError::Rejected(bad.to_string());
         if self.envelope {
@@ -193,15 +194,15 @@ impl Broker for NatsBroker {
         format!("NATS at {}", self.wire.url)
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
-        match self.payload(subject, parcel) {
+    fn publish<'a>(&'a self, subject: &'a str, publication: Publication) -> PublishReceipt<'a> {
+        match self.payload(subject, publication) {
             Ok(payload) => PublishReceipt::later(self.send(subject, payload)),
             Err(error) => PublishReceipt::now(Err(error)),
         }
     }
 
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
-        let payload = match self.payload(subject, parcel) {
+    fn post<'a>(&'a self, subject: &'a str, publication: Publication) -> Soon<'a, PublishReceipt<'static>> {
+        let payload = match self.payload(subject, publication) {
             Ok(payload) => payload,
             Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
         };
@@ -227,13 +228,13 @@ impl Broker for NatsBroker {
         }
     }
 
-    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
+    async fn subscribe(&self, subject: &str, handler: Arc<dyn MessageHandler>) -> Result<Subscription, BrokerError> {
         if !self.is_connected() {
             return Err(self.wire.offline());
         }
         let messages = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let (subscription, end) = abortable(receive::GoalMessages { messages, inlet });
+        let (subscription, end) = abortable(receive::GoalMessages { messages, handler });
         self.subscriptions
             .send(subscription)
             .await

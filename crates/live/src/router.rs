@@ -1,4 +1,4 @@
-//! Routes parcels by subject to the buffers of this process's goals.
+//! Routes publications by subject to the buffers of this process's goals.
 
 mod table;
 
@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::{Broker, BrokerError, Inlet, Parcel, ParcelRefused, Subscription};
+use crate::broker::{Broker, BrokerError, MessageHandler, Publication, PublicationRefused, Subscription};
 use crate::buffer::InboxBuffer;
 use crate::message::{goal_of_subject, inbox_subject};
 use table::{RoutingTable, SubscriptionState};
@@ -51,17 +51,17 @@ impl Default for RouterOptions {
 /// What a router has dropped so far. Each drop is also logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouterCounts {
-    /// Parcels whose subject is no goal's.
+    /// Publications whose subject is no goal's.
     pub bad_subjects: u64,
-    /// Parcels whose bytes are no message.
+    /// Publications whose bytes are no message.
     pub bad_payloads: u64,
-    /// Parcels for goals that have ended, or that never registered while there was no more room.
+    /// Publications for goals that have ended, or that never registered while there was no more room.
     pub refused: u64,
-    /// Duplicate parcels that were skipped.
+    /// Duplicate publications that were skipped.
     pub repeated: u64,
 }
 
-/// Routes parcels to the buffers of this process's goals, by their subject alone.
+/// Routes publications to the buffers of this process's goals, by their subject alone.
 ///
 /// It subscribes to the subjects of its own goals only, and tries again when a subscribe fails. Where all goals live in
 /// this process (the local broker), a message to a goal that has not registered yet waits for it in a buffer made on
@@ -80,19 +80,19 @@ struct RouterState {
     work: Arc<Notify>,
     /// Incremented whenever a subscription is made or fails.
     progress: watch::Sender<u64>,
-    inlet: Arc<dyn Inlet>,
+    handler: Arc<dyn MessageHandler>,
     strays: Mutex<Option<Subscription>>,
     counts: Mutex<RouterCounts>,
 }
 
 /// The broker's reference: weak, so that it does not keep the router alive.
-struct WeakInlet(Weak<RouterState>);
+struct WeakRouter(Weak<RouterState>);
 
-impl Inlet for WeakInlet {
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
+impl MessageHandler for WeakRouter {
+    fn deliver(&self, subject: &str, publication: Publication, id: Option<&str>) -> Result<(), PublicationRefused> {
         match self.0.upgrade() {
-            Some(inner) => inner.deliver(subject, parcel, id),
-            None => Err(ParcelRefused("the receiving process is shutting down".into())),
+            Some(inner) => inner.deliver(subject, publication, id),
+            None => Err(PublicationRefused("the receiving process is shutting down".into())),
         }
     }
 }
@@ -106,15 +106,15 @@ impl InboxRouter {
     /// A router with these bounds.
     pub fn with_options(broker: Arc<dyn Broker>, options: RouterOptions) -> Self {
         let inner = Arc::new_cyclic(|weak: &Weak<RouterState>| {
-            let inlet: Arc<dyn Inlet> = Arc::new(WeakInlet(Weak::clone(weak)));
+            let handler: Arc<dyn MessageHandler> = Arc::new(WeakRouter(Weak::clone(weak)));
             RouterState {
-                strays: Mutex::new(broker.catch_strays(&inlet)),
+                strays: Mutex::new(broker.catch_strays(&handler)),
                 broker,
                 options,
                 table: Mutex::default(),
                 work: Arc::default(),
                 progress: watch::Sender::new(0),
-                inlet,
+                handler,
                 counts: Mutex::default(),
             }
         });
@@ -204,7 +204,7 @@ impl RouterState {
         {
             return;
         }
-        match self.broker.subscribe_now(&inbox_subject(goal), &self.inlet) {
+        match self.broker.subscribe_now(&inbox_subject(goal), &self.handler) {
             Some(subscription) => self.finish_subscribing(goal, Ok(subscription)),
             None => {
                 self.table.lock().todo.push(goal);
@@ -224,16 +224,16 @@ impl RouterState {
         self.progress.send_modify(|number| *number += 1);
     }
 
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
+    fn deliver(&self, subject: &str, publication: Publication, id: Option<&str>) -> Result<(), PublicationRefused> {
         let Some(goal) = goal_of_subject(subject) else {
             self.counts.lock().bad_subjects += 1;
             tracing::debug!(subject, "dropped: the subject is no goal's inbox");
-            return Err(ParcelRefused("the subject is no goal's inbox".into()));
+            return Err(PublicationRefused("the subject is no goal's inbox".into()));
         };
-        let message = parcel.open().map_err(|bad| {
+        let message = publication.open().map_err(|bad| {
             self.counts.lock().bad_payloads += 1;
             tracing::debug!(%goal, %bad, "dropped: the payload is no inbox message");
-            ParcelRefused("the payload is no inbox message".into())
+            PublicationRefused("the payload is no inbox message".into())
         })?;
         let buffer = {
             let mut table = self.table.lock();
@@ -255,7 +255,7 @@ impl RouterState {
             Err(why) => {
                 self.counts.lock().refused += 1;
                 tracing::debug!(%goal, why, "refused a peer message");
-                Err(ParcelRefused(why.into()))
+                Err(PublicationRefused(why.into()))
             }
         }
     }
@@ -298,7 +298,7 @@ async fn round(router: &Arc<RouterState>, failures: &mut HashMap<GoalId, Backoff
     let mut tries = futures_util::stream::iter(todo)
         .map(|goal| async move {
             let subject = inbox_subject(goal);
-            (goal, router.broker.subscribe(&subject, Arc::clone(&router.inlet)).await)
+            (goal, router.broker.subscribe(&subject, Arc::clone(&router.handler)).await)
         })
         .buffer_unordered(CONCURRENT_SUBSCRIBES);
     loop {

@@ -9,7 +9,10 @@ use amb_core::GoalId;
 use async_trait::async_trait;
 use parking_lot::RwLock;
 
-use super::{Broker, BrokerError, Inlet, LiveGoal, Parcel, PublishOutcome, PublishReceipt, Roster, Soon, Subscription};
+use super::{
+    Broker, BrokerError, LiveGoal, MessageHandler, Publication, PublishOutcome, PublishReceipt, Roster, Soon,
+    Subscription,
+};
 
 /// Delivers within the process. A publish that returns `Delivered` has put the message into the goal's buffer already.
 #[derive(Default)]
@@ -27,7 +30,7 @@ struct SubjectTable {
 
 struct LocalSubscriber {
     number: u64,
-    inlet: Arc<dyn Inlet>,
+    handler: Arc<dyn MessageHandler>,
 }
 
 impl LocalBroker {
@@ -36,28 +39,28 @@ impl LocalBroker {
         Arc::default()
     }
 
-    fn deliver(&self, subject: &str, parcel: Parcel) -> Result<PublishOutcome, BrokerError> {
-        // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common
+    fn deliver(&self, subject: &str, publication: Publication) -> Result<PublishOutcome, BrokerError> {
+        // Cloned out, so that a handler may subscribe or unsubscribe in its turn. One subscriber is by far the common
         // case.
         let (first, others) = {
             let table = self.table.read();
-            let inlets = match table.exact.get(subject) {
-                Some(inlets) => inlets,
+            let subscribers = match table.exact.get(subject) {
+                Some(subscribers) => subscribers,
                 None => &table.strays,
             };
-            let Some((first, others)) = inlets.split_first() else { return Err(BrokerError::NoSubscriber) };
-            let others: Vec<_> = others.iter().map(|other| Arc::clone(&other.inlet)).collect();
-            (Arc::clone(&first.inlet), others)
+            let Some((first, others)) = subscribers.split_first() else { return Err(BrokerError::NoSubscriber) };
+            let others: Vec<_> = others.iter().map(|other| Arc::clone(&other.handler)).collect();
+            (Arc::clone(&first.handler), others)
         };
         let mut refusal = None;
         let mut taken = false;
-        for inlet in &others {
-            match inlet.deliver(subject, parcel.clone(), None) {
+        for handler in &others {
+            match handler.deliver(subject, publication.clone(), None) {
                 Ok(()) => taken = true,
                 Err(why) => refusal = Some(why),
             }
         }
-        match first.deliver(subject, parcel, None) {
+        match first.deliver(subject, publication, None) {
             Ok(()) => taken = true,
             Err(why) => refusal = Some(why),
         }
@@ -83,36 +86,36 @@ impl Broker for LocalBroker {
         "this process".into()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
-        PublishReceipt::now(self.deliver(subject, parcel))
+    fn publish<'a>(&'a self, subject: &'a str, publication: Publication) -> PublishReceipt<'a> {
+        PublishReceipt::now(self.deliver(subject, publication))
     }
 
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
-        Soon::now(PublishReceipt::now(self.deliver(subject, parcel)))
+    fn post<'a>(&'a self, subject: &'a str, publication: Publication) -> Soon<'a, PublishReceipt<'static>> {
+        Soon::now(PublishReceipt::now(self.deliver(subject, publication)))
     }
 
-    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
-        self.subscribe_now(subject, &inlet).ok_or(BrokerError::NoSubscriber)
+    async fn subscribe(&self, subject: &str, handler: Arc<dyn MessageHandler>) -> Result<Subscription, BrokerError> {
+        self.subscribe_now(subject, &handler).ok_or(BrokerError::NoSubscriber)
     }
 
-    fn subscribe_now(&self, subject: &str, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
+    fn subscribe_now(&self, subject: &str, handler: &Arc<dyn MessageHandler>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.write();
         let subject: Box<str> = subject.into();
-        table.exact.entry(subject.clone()).or_default().push(LocalSubscriber { number, inlet: Arc::clone(inlet) });
+        table.exact.entry(subject.clone()).or_default().push(LocalSubscriber { number, handler: Arc::clone(handler) });
         Some(self.unsubscriber(move |table| {
-            if let Some(inlets) = table.exact.get_mut(&subject) {
-                inlets.retain(|other| other.number != number);
-                if inlets.is_empty() {
+            if let Some(subscribers) = table.exact.get_mut(&subject) {
+                subscribers.retain(|other| other.number != number);
+                if subscribers.is_empty() {
                     table.exact.remove(&subject);
                 }
             }
         }))
     }
 
-    fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
+    fn catch_strays(&self, handler: &Arc<dyn MessageHandler>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.table.write().strays.push(LocalSubscriber { number, inlet: Arc::clone(inlet) });
+        self.table.write().strays.push(LocalSubscriber { number, handler: Arc::clone(handler) });
         Some(self.unsubscriber(move |table| table.strays.retain(|other| other.number != number)))
     }
 

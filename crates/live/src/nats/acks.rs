@@ -10,7 +10,7 @@
 use async_nats::Subject;
 use tokio_util::bytes::Bytes;
 
-use crate::broker::ParcelRefused;
+use crate::broker::PublicationRefused;
 
 /// The last token but one of our reply subjects: messages with such a subject may be acknowledged together.
 pub(super) const REPLY_MARK: &str = "amb";
@@ -20,7 +20,7 @@ pub(super) const MAX_ACKS_PER_REPLY: usize = 512;
 /// One acknowledgement to send.
 pub(super) struct Acknowledgement {
     pub(super) reply: Subject,
-    pub(super) outcome: Result<(), ParcelRefused>,
+    pub(super) outcome: Result<(), PublicationRefused>,
 }
 
 /// Groups acknowledgements into replies, one for each sender.
@@ -28,7 +28,7 @@ pub(super) fn group_by_sender(acks: impl Iterator<Item = Acknowledgement>) -> Ve
     let mut messages = Vec::new();
     let mut shared: Vec<(Subject, usize, String)> = Vec::new();
     for Acknowledgement { reply, outcome } in acks {
-        if let Err(ParcelRefused(why)) = outcome {
+        if let Err(PublicationRefused(why)) = outcome {
             messages.push((reply, format!("!{why}").into()));
             continue;
         }
@@ -65,7 +65,7 @@ mod tests {
                 answer("_INBOX.a.amb.1", Ok(())),
                 answer("_INBOX.b.amb.1", Ok(())),
                 answer("_INBOX.a.amb.2", Ok(())),
-                answer("_INBOX.a.amb.3", Err(ParcelRefused("full".into()))),
+                answer("_INBOX.a.amb.3", Err(PublicationRefused("full".into()))),
                 answer("_INBOX.c.QQ", Ok(())),
                 answer("_INBOX.a.amb.4", Ok(())),
             ]

@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 
 use super::ID_HEADER;
 use super::acks::{Acknowledgement, MAX_ACKS_PER_REPLY, group_by_sender};
-use crate::broker::{Inlet, Parcel};
+use crate::broker::{MessageHandler, Publication};
 
 /// Most messages of one goal before the others get a turn.
 const MESSAGES_PER_TURN: usize = 64;
 /// A turn with this many messages suggests that more are coming.
 const BUSY: usize = 8;
 
-/// One goal's messages and their inlet, as a stream of acknowledgements to send. Dropping it unsubscribes.
+/// One goal's messages and their handler, as a stream of acknowledgements to send. Dropping it unsubscribes.
 pub(super) struct GoalMessages {
     pub(super) messages: Subscriber,
-    pub(super) inlet: Arc<dyn Inlet>,
+    pub(super) handler: Arc<dyn MessageHandler>,
 }
 
 /// The same, ended by an [`AbortHandle`](futures_util::future::AbortHandle).
@@ -34,7 +34,7 @@ impl Stream for GoalMessages {
         let mut acks = Vec::new();
         for taken in 0..MESSAGES_PER_TURN {
             match self.messages.poll_next_unpin(context) {
-                Poll::Ready(Some(message)) => acks.extend(take(message, &*self.inlet)),
+                Poll::Ready(Some(message)) => acks.extend(take(message, &*self.handler)),
                 Poll::Ready(None) if taken == 0 => return Poll::Ready(None),
                 Poll::Pending if taken == 0 => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => break,
@@ -82,13 +82,13 @@ fn gather(subscriptions: &mut SelectAll<GoalSubscription>, acks: &mut Vec<Acknow
     }
 }
 
-fn take(message: Message, inlet: &dyn Inlet) -> Option<Acknowledgement> {
+fn take(message: Message, handler: &dyn MessageHandler) -> Option<Acknowledgement> {
     let outcome = if message.payload.is_empty() {
         // A probe of the subscription.
         Ok(())
     } else {
         let id = message.headers.as_ref().and_then(|headers| headers.get(ID_HEADER));
-        inlet.deliver(&message.subject, Parcel::Raw(message.payload), id.map(|id| id.as_str()))
+        handler.deliver(&message.subject, Publication::Raw(message.payload), id.map(|id| id.as_str()))
     };
     message.reply.map(|reply| Acknowledgement { reply, outcome })
 }

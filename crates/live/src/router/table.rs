@@ -12,7 +12,7 @@ use crate::buffer::InboxBuffer;
 
 /// Ended goals remembered, so that late messages are refused at once.
 const REMEMBERED_ENDS: usize = 4_096;
-/// Remembered ids of parcels that may come twice.
+/// Remembered ids of publications that may come twice.
 const REMEMBERED_IDS: usize = 8_192;
 
 /// The state of a goal's subscription.
@@ -187,12 +187,12 @@ impl RoutingTable {
             .collect()
     }
 
-    /// Whether a parcel with this id is in a buffer already, or was.
+    /// Whether a publication with this id is in a buffer already, or was.
     pub(super) fn has_seen(&self, id: &str) -> bool {
         self.seen.contains(id)
     }
 
-    /// Records that a parcel with this id went into a buffer.
+    /// Records that a publication with this id went into a buffer.
     pub(super) fn mark_seen(&mut self, id: &str) {
         self.seen.insert(id.into());
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::PeerContext;
 use super::list::NO_DIRECTORY;
-use crate::broker::{Parcel, PublishOutcome};
+use crate::broker::{Publication, PublishOutcome};
 use crate::message::inbox_subject;
 use crate::{InboxMessage, MAX_BODY_BYTES};
 
@@ -261,8 +261,8 @@ impl Outbound<'_> {
             correlation_id: self.correlation_id,
         });
         let send = |goal: GoalId| {
-            let parcel = Parcel::Message(Arc::clone(&message));
-            async move { (goal, self.context.broker.publish(&inbox_subject(goal), parcel).await) }
+            let publication = Publication::Message(Arc::clone(&message));
+            async move { (goal, self.context.broker.publish(&inbox_subject(goal), publication).await) }
         };
         // In order, so that the report is in the order of the goals; one that fails stops no other.
         let mut outcomes = futures_util::stream::iter(goals.iter().copied().map(send)).buffered(CONCURRENT_SENDS);

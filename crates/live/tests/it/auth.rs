@@ -121,8 +121,8 @@ async fn a_user_without_permission_gets_an_error_and_is_served_once_permitted() 
     assert!(error.contains("may this user subscribe"), "{error}");
     server.restart_with_config(&users("nothing.at.all"));
     peers.router().ready(goal, Duration::from_secs(30)).await.unwrap();
-    let parcel = crate::world::message("bob", "hi").into();
-    peers.broker().publish(&amb_live::inbox_subject(goal), parcel).await.unwrap();
+    let publication = crate::world::message("bob", "hi").into();
+    peers.broker().publish(&amb_live::inbox_subject(goal), publication).await.unwrap();
     assert_eq!(buffer.len(), 1);
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_live::{
-    Broker, BrokerError, INBOX_CAPACITY, InboxRouter, LocalBroker, Parcel, PublishOutcome, RouterOptions, inbox_subject,
+    Broker, BrokerError, INBOX_CAPACITY, InboxRouter, LocalBroker, Publication, PublishOutcome, RouterOptions,
+    inbox_subject,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{World, bodies, fresh, join, message, name, on_both_brokers, soon, until};
 
-fn parcel(body: &str) -> Parcel {
+fn publication(body: &str) -> Publication {
     message("bob", body).into()
 }
 
@@ -50,16 +51,16 @@ on_both_brokers! {
         let goal = fresh();
         if !world.is_local() {
             // Between processes nobody would keep it unless asked to.
-            assert!(matches!(broker.publish(&inbox_subject(goal), parcel("lost")).await, Err(BrokerError::NoSubscriber)));
+            assert!(matches!(broker.publish(&inbox_subject(goal), publication("lost")).await, Err(BrokerError::NoSubscriber)));
             router.expect(goal);
             router.ready(goal, Duration::from_secs(10)).await.unwrap();
         }
-        assert_eq!(broker.publish(&inbox_subject(goal), parcel("early")).await.unwrap(), PublishOutcome::Delivered);
+        assert_eq!(broker.publish(&inbox_subject(goal), publication("early")).await.unwrap(), PublishOutcome::Delivered);
         assert_eq!((router.goals(), router.waiting()), (0, 1));
         let buffer = router.register(goal);
         assert_eq!((router.goals(), router.waiting()), (1, 0));
         router.ready(goal, Duration::from_secs(10)).await.unwrap();
-        broker.publish(&inbox_subject(goal), parcel("late")).await.unwrap();
+        broker.publish(&inbox_subject(goal), publication("late")).await.unwrap();
         assert_eq!(bodies(&buffer.drain()), ["early", "late"], "each once, in order");
     }
 
@@ -70,10 +71,10 @@ on_both_brokers! {
         let goal = fresh();
         let buffer = router.register(goal);
         router.ready(goal, Duration::from_secs(10)).await.unwrap();
-        broker.publish(&inbox_subject(goal), parcel("in time")).await.unwrap();
+        broker.publish(&inbox_subject(goal), publication("in time")).await.unwrap();
         router.forget(goal);
         soon("the end is known", async {
-            while broker.publish(&inbox_subject(goal), parcel("too late")).await.is_ok() {}
+            while broker.publish(&inbox_subject(goal), publication("too late")).await.is_ok() {}
         })
         .await;
         assert_eq!((router.goals(), router.waiting()), (0, 0));
@@ -81,7 +82,7 @@ on_both_brokers! {
         let again = router.register(goal);
         assert!(again.is_empty(), "a new start begins empty");
         router.ready(goal, Duration::from_secs(10)).await.unwrap();
-        broker.publish(&inbox_subject(goal), parcel("hello again")).await.unwrap();
+        broker.publish(&inbox_subject(goal), publication("hello again")).await.unwrap();
         assert_eq!(again.len(), 1);
     }
 
@@ -92,14 +93,14 @@ on_both_brokers! {
         let _task = router.spawn(CancellationToken::new());
         let mut taken = 0;
         for _ in 0..100 {
-            taken += usize::from(broker.publish(&inbox_subject(fresh()), parcel("x")).await.is_ok());
+            taken += usize::from(broker.publish(&inbox_subject(fresh()), publication("x")).await.is_ok());
         }
         let expected = if world.is_local() { 10 } else { 0 };
         assert_eq!((taken, router.waiting()), (expected, expected));
         let goal = fresh();
         let buffer = router.register(goal);
         router.ready(goal, Duration::from_secs(10)).await.unwrap();
-        broker.publish(&inbox_subject(goal), parcel("real")).await.unwrap();
+        broker.publish(&inbox_subject(goal), publication("real")).await.unwrap();
         assert_eq!(bodies(&buffer.drain()), ["real"], "a real goal is served all the same");
     }
 }
@@ -110,7 +111,7 @@ async fn a_buffer_waits_for_its_goal_for_a_bounded_time() {
     let options = RouterOptions { waiting_time: Duration::from_millis(20), ..RouterOptions::default() };
     let router = InboxRouter::with_options(broker.clone(), options);
     let _task = router.spawn(CancellationToken::new());
-    broker.publish(&inbox_subject(fresh()), parcel("x")).await.unwrap();
+    broker.publish(&inbox_subject(fresh()), publication("x")).await.unwrap();
     until("the buffer is gone", || router.waiting() == 0).await;
 }
 
@@ -120,12 +121,12 @@ async fn buffers_of_goals_that_never_came_are_bounded_in_bytes_too() {
     let options = RouterOptions { max_waiting_bytes: 100, ..RouterOptions::default() };
     let router = InboxRouter::with_options(broker.clone(), options);
     let goal = fresh();
-    broker.publish(&inbox_subject(goal), parcel(&"x".repeat(90))).await.unwrap();
-    let refused = broker.publish(&inbox_subject(goal), parcel(&"x".repeat(20))).await.unwrap_err();
+    broker.publish(&inbox_subject(goal), publication(&"x".repeat(90))).await.unwrap();
+    let refused = broker.publish(&inbox_subject(goal), publication(&"x".repeat(20))).await.unwrap_err();
     assert!(matches!(refused, BrokerError::Refused(_)), "{refused}");
     assert_eq!(router.counts().refused, 1);
     router.register(goal);
-    broker.publish(&inbox_subject(goal), parcel(&"x".repeat(20))).await.unwrap();
+    broker.publish(&inbox_subject(goal), publication(&"x".repeat(20))).await.unwrap();
 }
 
 #[tokio::test]
@@ -136,6 +137,6 @@ async fn a_router_that_was_dropped_refuses_messages() {
     let goal = fresh();
     let buffer = router.register(goal);
     drop(router);
-    assert!(broker.publish(&inbox_subject(goal), parcel("x")).await.is_err());
+    assert!(broker.publish(&inbox_subject(goal), publication("x")).await.is_err());
     assert!(buffer.is_empty());
 }

@@ -1,7 +1,7 @@
 //! Many parcels on their way at once: each receipt is true, and order is kept.
 
 use amb_live::{
-    Broker, BrokerError, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Parcel, PublishOutcome,
+    Broker, BrokerError, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Publication, PublishOutcome,
     inbox_subject,
 };
 use amb_testing::NatsServer;
@@ -17,7 +17,7 @@ on_both_brokers! {
         let mut receipts = Vec::new();
         for number in 0..60 {
             receipts.push(sender.post(&subject, message("bob", &number.to_string()).into()).await);
-            receipts.push(sender.post(&subject, Parcel::Raw("no message".into())).await);
+            receipts.push(sender.post(&subject, Publication::Raw("no message".into())).await);
         }
         for pair in receipts.chunks_mut(2) {
             let [good, bad] = pair else { panic!("posted in pairs") };

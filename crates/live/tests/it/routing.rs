@@ -1,13 +1,13 @@
-//! A parcel goes where its subject says, and a subscription that fails is made again.
+//! A publication goes where its subject says, and a subscription that fails is made again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use amb_core::GoalId;
-use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
+use amb_live::broker::{LiveGoal, MessageHandler, Roster, Subscription};
 use amb_live::{
-    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Parcel, PublishOutcome, PublishReceipt, RouterCounts,
+    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Publication, PublishOutcome, PublishReceipt, RouterCounts,
     RouterOptions, inbox_subject,
 };
 use async_trait::async_trait;
@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{bodies, fresh, join, message, name, on_both_brokers, sees, soon};
 
-fn raw(text: &str) -> Parcel {
-    Parcel::Raw(text.to_owned().into())
+fn raw(text: &str) -> Publication {
+    Publication::Raw(text.to_owned().into())
 }
 
 on_both_brokers! {
@@ -135,11 +135,11 @@ impl Broker for Flaky {
         self.broker.describe()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
-        self.broker.publish(subject, parcel)
+    fn publish<'a>(&'a self, subject: &'a str, publication: Publication) -> PublishReceipt<'a> {
+        self.broker.publish(subject, publication)
     }
 
-    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
+    async fn subscribe(&self, subject: &str, inlet: Arc<dyn MessageHandler>) -> Result<Subscription, BrokerError> {
         let left = self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match left {
             Ok(_) => Err(BrokerError::Rejected("not today".into())),
