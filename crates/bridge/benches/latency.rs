@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use amb_bridge::{Bridge, BridgeOptions, Ledger, Runtime, Turn, TurnError, TurnOutcome};
 use amb_client::{Client, ServerUrl};
+use amb_core::doc::RegisterBody;
 use amb_core::{AgentName, Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions};
 use amb_testing::memory::MemoryOffice;
@@ -81,7 +82,7 @@ fn serve(amb: &str, state: &Path) -> (Server, ServerUrl) {
 }
 
 async fn mailbox(server: &ServerUrl, name: &AgentName) -> Client {
-    let registered = amb_client::register(server, name, Card::default(), None, None, None).await.unwrap();
+    let registered = amb_client::register(server, &RegisterBody::new(name, Card::default())).await.unwrap();
     Client::open(server.clone(), registered.api_key).await.unwrap()
 }
 

@@ -30,7 +30,7 @@ use self::memory::ConversationMemory;
 pub use self::permissions::Permissions;
 use crate::file::{self, Sync};
 use crate::processes;
-use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Runtime, Turn, TurnError, TurnOutcome};
 
 /// How long a turn may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -121,7 +121,7 @@ impl Acp {
             tracing::warn!(%why, "the agent has ended; restarting it");
         }
         let AcpOptions { command, environment, directory, records, permissions, .. } = &self.options;
-        let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
+        let unreachable = |detail: String| TurnError::new(FailureKind::Unreachable, detail);
         let agent = AcpAgent::start(command, environment, directory, records.as_deref(), *permissions);
         let agent = agent.map_err(unreachable)?;
         let said = self.start(&agent, "initialize", &wire::initialize(), deadline).await?;
@@ -129,7 +129,7 @@ impl Acp {
         if version != Some(wire::VERSION) {
             let spoken = version.map_or("none".to_owned(), |version| version.to_string());
             let detail = format!("the agent speaks version {spoken} of the protocol, and the bridge version 1");
-            return Err(TurnError::new(Trouble::NotOffered, detail));
+            return Err(TurnError::new(FailureKind::NotOffered, detail));
         }
         *self.about.lock() = About::read(&said);
         if let Some(method) = &self.options.authenticate {
@@ -151,22 +151,22 @@ impl Acp {
         let limit = self.options.start_limit.min(time_left(deadline));
         agent.call(method, params, limit).await.map_err(|error| {
             let (trouble, detail) = match error {
-                CallError::Ended(why) => (Trouble::Unreachable, format!("{method}: {why}")),
+                CallError::Ended(why) => (FailureKind::Unreachable, format!("{method}: {why}")),
                 // The turn's deadline came first. The agent itself may be fine and at work for other turns.
                 CallError::Late if limit < self.options.start_limit => {
-                    (Trouble::Timeout, format!("{method}: {OUT_OF_TIME}"))
+                    (FailureKind::Timeout, format!("{method}: {OUT_OF_TIME}"))
                 }
                 CallError::Late => {
                     agent.end("it did not answer in time");
-                    (Trouble::Unreachable, format!("{method}: no answer within {limit:?}; is it an ACP agent?"))
+                    (FailureKind::Unreachable, format!("{method}: no answer within {limit:?}; is it an ACP agent?"))
                 }
                 CallError::Rpc(error) if error.code == wire::AUTH_REQUIRED || method == "authenticate" => {
-                    (Trouble::Unauthorized, self.unauthorized(&error.message))
+                    (FailureKind::Unauthorized, self.unauthorized(&error.message))
                 }
                 CallError::Rpc(error) if error.code == wire::METHOD_NOT_FOUND => {
-                    (Trouble::NotOffered, format!("the agent does not offer {method}: {}", error.message))
+                    (FailureKind::NotOffered, format!("the agent does not offer {method}: {}", error.message))
                 }
-                CallError::Rpc(error) => (Trouble::Unreachable, format!("{method}: {}", error.message)),
+                CallError::Rpc(error) => (FailureKind::Unreachable, format!("{method}: {}", error.message)),
             };
             TurnError::new(trouble, detail)
         })
@@ -230,7 +230,7 @@ impl Acp {
         let created = self.start(agent, "session/new", &params, deadline).await?;
         match created.get("sessionId").and_then(Value::as_str) {
             Some(id) => Ok((id.to_owned(), true)),
-            None => Err(TurnError::new(Trouble::NotOffered, "the agent made a session without a name")),
+            None => Err(TurnError::new(FailureKind::NotOffered, "the agent made a session without a name")),
         }
     }
 
@@ -346,7 +346,7 @@ impl Runtime for Acp {
         let mut memory = self.load_memory(key);
         let (session, is_new) = self.session(&agent, key, &memory, deadline).await?;
         if time_left(deadline).is_zero() {
-            return Err(TurnError::new(Trouble::Timeout, format!("the agent was not asked: {OUT_OF_TIME}")));
+            return Err(TurnError::new(FailureKind::Timeout, format!("the agent was not asked: {OUT_OF_TIME}")));
         }
         self.touch_session(&agent, key, &session);
         let prompt = if is_new { memory.prompt_with_history(&turn.prompt) } else { turn.prompt.clone() };
@@ -366,7 +366,7 @@ impl Runtime for Acp {
             Err(error) => Err(error),
         };
         let text = running.end();
-        let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
+        let failed = |detail: String| TurnError::new(FailureKind::Failed, detail);
         let mut is_lost = false;
         let outcome = match ran {
             Ok(said) => {
@@ -375,11 +375,11 @@ impl Runtime for Acp {
             }
             Err(CallError::Late) => {
                 let detail = format!("no answer within {:?}; --turn-timeout gives it longer", turn.timeout);
-                Err(TurnError::new(Trouble::Timeout, detail))
+                Err(TurnError::new(FailureKind::Timeout, detail))
             }
-            Err(CallError::Ended(why)) => Err(TurnError::new(Trouble::Lost, why)),
+            Err(CallError::Ended(why)) => Err(TurnError::new(FailureKind::Lost, why)),
             Err(CallError::Rpc(error)) if error.code == wire::AUTH_REQUIRED => {
-                Err(TurnError::new(Trouble::Unauthorized, self.unauthorized(&error.message)))
+                Err(TurnError::new(FailureKind::Unauthorized, self.unauthorized(&error.message)))
             }
             Err(CallError::Rpc(error)) => {
                 memory.is_settled = true;
@@ -410,10 +410,10 @@ fn outcome_of(reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnErr
     match (reason.unwrap_or("none"), is_blank) {
         ("end_turn", true) => Ok(TurnOutcome::NoReply),
         ("end_turn", false) | ("refusal", false) => Ok(TurnOutcome::Reply(text)),
-        ("refusal", true) => Err(TurnError::new(Trouble::Refused, "the agent refuses to go on with this mail")),
+        ("refusal", true) => Err(TurnError::new(FailureKind::Refused, "the agent refuses to go on with this mail")),
         (reason @ ("max_tokens" | "max_turn_requests"), false) => {
             Ok(TurnOutcome::Reply(format!("{text}\n[cut: the agent stopped at a limit: {reason}]")))
         }
-        (reason, _) => Err(TurnError::new(Trouble::Failed, format!("the turn ended without an answer: {reason}"))),
+        (reason, _) => Err(TurnError::new(FailureKind::Failed, format!("the turn ended without an answer: {reason}"))),
     }
 }

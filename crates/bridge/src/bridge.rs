@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::options::{BridgeOptions, Conversations};
 use crate::queue::{HeldMessage, MessageQueue};
 use crate::requests::RequestSchedule;
-use crate::runtime::{Runtime, Trouble, TurnError};
+use crate::runtime::{FailureKind, Runtime, TurnError};
 use crate::status::{BridgeStatus, RuntimeState};
 
 /// How long one read of the log waits. A new entry ends the wait at once.
@@ -335,12 +335,12 @@ impl Bridge {
                 self.queue.wait(at, held);
                 Ok(())
             }
-            Some(Stop::Pause(trouble)) => {
+            Some(Stop::Pause(error)) => {
                 self.queue.park(held);
                 // Releases all: those kept would otherwise overtake those claimed anew.
                 let claimed = self.queue.take_claimed();
                 let released = self.release_held(claimed).await;
-                self.pause(&trouble)?;
+                self.pause(&error)?;
                 released
             }
             Some(Stop::Broken(error)) => {
@@ -352,19 +352,19 @@ impl Bridge {
     }
 
     async fn requests_ended(&mut self, asking: &[Request], stop: Option<Stop>) -> Result<(), BridgeError> {
-        let trouble = match stop {
-            Some(Stop::Pause(trouble)) => trouble,
+        let error = match stop {
+            Some(Stop::Pause(error)) => error,
             _ => {
                 self.requests.failures = 0;
                 self.shared.note_up();
                 return self.shared.mark_reported(asking);
             }
         };
-        tracing::warn!(%trouble, "cannot report a connection request to the runtime");
-        self.shared.note_error(&trouble.detail);
-        if trouble.trouble.is_general() {
+        tracing::warn!(%error, "cannot report a connection request to the runtime");
+        self.shared.note_error(&error.detail);
+        if error.kind.is_general() {
             self.requests.check_soon();
-            return self.pause(&trouble);
+            return self.pause(&error);
         }
         match self.requests.failed(&self.shared.options) {
             true => self.shared.mark_reported(asking),
@@ -409,7 +409,7 @@ impl BridgeContext {
         match self.handle(held).await {
             // The office will always refuse this message: it must not block the others.
             Err(Stop::Broken(BridgeError::Office(error))) if is_permanent(&error) => {
-                self.set_aside(&held.mail, Trouble::Refused, error.to_string()).await
+                self.set_aside(&held.mail, FailureKind::Refused, error.to_string()).await
             }
             other => other,
         }
@@ -439,7 +439,7 @@ impl BridgeContext {
     pub(crate) fn turn_timeout_error(&self) -> TurnError {
         let longest = self.options.longest_turn();
         TurnError::new(
-            Trouble::Timeout,
+            FailureKind::Timeout,
             format!("the runtime said nothing for {longest:?}, longer than a turn may take"),
         )
     }

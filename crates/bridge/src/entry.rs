@@ -3,7 +3,7 @@
 use amb_core::{MessageId, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::Trouble;
+use crate::runtime::FailureKind;
 
 /// What is stored about a message in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub(crate) enum Resolution {
     /// Nothing: the task has ended, or the office does not let the agent accept it.
     NotWanted,
     /// Give up after too many attempts.
-    GivenUp { trouble: Trouble, reason: String },
+    GivenUp { trouble: FailureKind, reason: String },
 }
 
 impl LedgerEntry {
@@ -76,10 +76,10 @@ impl LedgerEntry {
     }
 
     /// Records a turn that failed.
-    pub(crate) fn failed(&mut self, trouble: Trouble, reason: &str) {
+    pub(crate) fn failed(&mut self, trouble: FailureKind, reason: &str) {
         self.failures += 1;
         self.last_error = Some(reason.to_owned());
-        if trouble == Trouble::Failed {
+        if trouble == FailureKind::Failed {
             self.failed_turns += 1;
             self.begun = false;
         }
@@ -94,10 +94,10 @@ mod tests {
     fn a_repeat_has_the_same_key_and_a_new_turn_another() {
         let mut entry = LedgerEntry::new(MessageId::parse("m-1").unwrap());
         assert_eq!(entry.turn_key(), "m-1");
-        entry.failed(Trouble::Lost, "the line broke");
-        entry.failed(Trouble::Timeout, "too slow");
+        entry.failed(FailureKind::Lost, "the line broke");
+        entry.failed(FailureKind::Timeout, "too slow");
         assert_eq!(entry.turn_key(), "m-1", "it may have run, or may still be running");
-        entry.failed(Trouble::Failed, "no model");
+        entry.failed(FailureKind::Failed, "no model");
         assert_eq!(entry.turn_key(), "m-1:2");
         assert_eq!(entry.failures, 3);
     }

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::processes::{self, CommandRun};
-use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Runtime, Turn, TurnError, TurnOutcome};
 
 /// How long a command may run by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -65,7 +65,7 @@ pub enum Input {
 
 /// Checks without running it that the command exists and is executable, in `PATH` as a shell would look it up.
 pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -> Result<(), TurnError> {
-    let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
+    let unreachable = |detail: String| TurnError::new(FailureKind::Unreachable, detail);
     let Some(program) = command.first() else { return Err(unreachable("no command was given".into())) };
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     let candidates: Vec<PathBuf> = match program.contains('/') {
@@ -117,7 +117,7 @@ impl Runtime for Exec {
     }
 
     async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
-        let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
+        let failed = |detail: String| TurnError::new(FailureKind::Failed, detail);
         let input = match self.input {
             Input::Text => turn.mail.text(),
             Input::Prompt => turn.prompt.clone(),
@@ -133,7 +133,7 @@ impl Runtime for Exec {
                 "the command did not end within {:?} and was killed; --turn-timeout gives it longer",
                 turn.timeout
             );
-            return Err(TurnError::new(Trouble::Timeout, detail));
+            return Err(TurnError::new(FailureKind::Timeout, detail));
         };
         let CommandOutput { status, out, err } = ended.map_err(|error| failed(format!("the command: {error}")))?;
         if !status.success() {
@@ -155,7 +155,7 @@ impl Runtime for Exec {
 impl Exec {
     fn spawn(&self, turn: &Turn, run: &CommandRun) -> Result<Child, TurnError> {
         let [program, arguments @ ..] = self.command.as_slice() else {
-            return Err(TurnError::new(Trouble::Unreachable, "no command was given"));
+            return Err(TurnError::new(FailureKind::Unreachable, "no command was given"));
         };
         let mut command = Command::new(program);
         command.args(arguments).env_clear();
@@ -163,7 +163,9 @@ impl Exec {
         // A process group of its own, so that everything the command started can be killed with it.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| TurnError::new(Trouble::Unreachable, format!("cannot run {program}: {error}")))
+        command
+            .spawn()
+            .map_err(|error| TurnError::new(FailureKind::Unreachable, format!("cannot run {program}: {error}")))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{BridgeError, Stop, is_permanent};
 use crate::ledger::DeadLetter;
 use crate::options::{Step, TaskHandling};
 use crate::queue::HeldMessage;
-use crate::runtime::{Trouble, Turn, TurnOutcome};
+use crate::runtime::{FailureKind, Turn, TurnOutcome};
 use crate::split::pieces;
 use crate::task;
 
@@ -57,23 +57,23 @@ impl BridgeContext {
             Ok(Err(error)) => error,
             Err(_) => self.turn_timeout_error(),
         };
-        tracing::warn!(mail = %mail.id, trouble = ?error.trouble, %error, "the turn failed");
+        tracing::warn!(mail = %mail.id, kind = ?error.kind, %error, "the turn failed");
         self.note_error(&error.detail);
-        if error.trouble.is_general() {
+        if error.kind.is_general() {
             // The turn never began.
             entry.begun = turn.repeat;
             self.ledger.write_unsynced(entry)?;
             return Err(Stop::Pause(error));
         }
         self.note_up();
-        entry.failed(error.trouble, &error.detail);
-        if entry.failures < self.options.max_failures && error.trouble != Trouble::Refused {
+        entry.failed(error.kind, &error.detail);
+        if entry.failures < self.options.max_failures && error.kind != FailureKind::Refused {
             let wait = self.options.backoff.after(entry.failures);
             entry.next_try = Timestamp::now().checked_add(wait).ok();
             self.ledger.write(entry)?;
             return Err(Stop::Later);
         }
-        Ok(Resolution::GivenUp { trouble: error.trouble, reason: error.detail })
+        Ok(Resolution::GivenUp { trouble: error.kind, reason: error.detail })
     }
 
     /// Translates the agent's answer; its first line may be a [`directive`].
@@ -245,7 +245,7 @@ impl BridgeContext {
                 // The connection has ended, or the peer is gone: the answer is kept as a dead letter.
                 _ if is_permanent(&error) => {
                     let reason = format!("the answer cannot be sent: {error}");
-                    self.add_dead_letter(mail, entry, Trouble::Refused, reason, whole.map(str::to_owned))?;
+                    self.add_dead_letter(mail, entry, FailureKind::Refused, reason, whole.map(str::to_owned))?;
                     return Ok(false);
                 }
                 _ => return Err(error.into()),
@@ -287,7 +287,7 @@ impl BridgeContext {
     }
 
     /// Gives up a message that the office always refuses.
-    pub(crate) async fn set_aside(&self, mail: &Message, trouble: Trouble, reason: String) -> Result<(), Stop> {
+    pub(crate) async fn set_aside(&self, mail: &Message, trouble: FailureKind, reason: String) -> Result<(), Stop> {
         let entry = self.ledger.entry(&mail.id)?;
         self.notify_given_up(mail, &entry).await?;
         self.add_dead_letter(mail, &entry, trouble, reason, None)?;
@@ -301,7 +301,7 @@ impl BridgeContext {
         &self,
         mail: &Message,
         entry: &LedgerEntry,
-        trouble: Trouble,
+        trouble: FailureKind,
         reason: String,
         answer: Option<String>,
     ) -> Result<(), BridgeError> {

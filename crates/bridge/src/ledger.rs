@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::LedgerEntry;
 use crate::file::{self, Sync};
-use crate::runtime::{Trouble, TurnError};
+use crate::runtime::{FailureKind, TurnError};
 use crate::status::BridgeStatus;
 
 /// The durable state of one agent's bridge. Only one bridge has it open at a time.
@@ -40,7 +40,7 @@ pub struct DeadLetter {
     /// How many attempts failed.
     pub failures: u32,
     /// The kind of the last failure.
-    pub trouble: Trouble,
+    pub trouble: FailureKind,
     /// The last error.
     pub reason: String,
     /// When it was given up.
@@ -106,7 +106,7 @@ impl Ledger {
     }
 
     /// Opens the ledger for reading while a bridge may be running.
-    pub fn look(root: &Path) -> Self {
+    pub fn open_read_only(root: &Path) -> Self {
         Self { root: root.to_owned(), _lock: None }
     }
 

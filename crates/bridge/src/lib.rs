@@ -36,5 +36,5 @@ mod task;
 pub use bridge::Bridge;
 pub use ledger::{DeadLetter, Ledger};
 pub use options::{BridgeOptions, Conversations, DEFAULT_CONCURRENCY, OnReady, Step, TaskHandling};
-pub use runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
+pub use runtime::{FailureKind, Runtime, Turn, TurnError, TurnOutcome};
 pub use status::{BridgeStatus, RuntimeState};

@@ -25,7 +25,7 @@ use reqwest::{StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Runtime, Turn, TurnError, TurnOutcome};
 
 /// Added to a turn's limit before the bridge stops waiting for the gateway, which should report the timeout first.
 const GRACE: Duration = Duration::from_secs(10);
@@ -123,15 +123,16 @@ impl Gateway {
         if !status.is_success() {
             return Err(http_error(status, &text));
         }
-        serde_json::from_str(&text)
-            .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))
+        serde_json::from_str(&text).map_err(|error| {
+            TurnError::new(FailureKind::Failed, format!("the gateway's answer makes no sense: {error}"))
+        })
     }
 
     /// The error for a gateway that cannot be reached.
     fn unreachable(&self, why: &str) -> TurnError {
         let url = &self.url;
         TurnError::new(
-            Trouble::Unreachable,
+            FailureKind::Unreachable,
             format!(
                 "cannot reach the OpenClaw gateway at {url} ({why}); start it (`openclaw gateway run`), or say where it is with \
                  --gateway-url: its port is gateway.port in openclaw.json"
@@ -147,14 +148,14 @@ impl Gateway {
         if error.is_timeout() {
             return timed_out(waited);
         }
-        TurnError::new(Trouble::Lost, format!("the gateway broke off: {}", error.without_url()))
+        TurnError::new(FailureKind::Lost, format!("the gateway broke off: {}", error.without_url()))
     }
 }
 
 /// The error for a turn that took too long.
 fn timed_out(waited: Duration) -> TurnError {
     let detail = format!("the agent did not answer within {waited:?}; --turn-timeout gives it longer");
-    TurnError::new(Trouble::Timeout, detail)
+    TurnError::new(FailureKind::Timeout, detail)
 }
 
 /// Translates an HTTP error.
@@ -162,24 +163,24 @@ fn http_error(status: StatusCode, body: &str) -> TurnError {
     let said: String = body.chars().take(300).collect();
     match status.as_u16() {
         300..=399 => TurnError::new(
-            Trouble::Unreachable,
+            FailureKind::Unreachable,
             format!("the gateway redirects ({status}), which is not followed; give its own address with --gateway-url"),
         ),
         401 | 403 => TurnError::new(
-            Trouble::Unauthorized,
+            FailureKind::Unauthorized,
             format!("the gateway does not take the token ({status}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token"),
         ),
         404 | 405 => TurnError::new(
-            Trouble::NotOffered,
+            FailureKind::NotOffered,
             format!(
                 "the gateway does not offer this route ({status}); enable it in openclaw.json, or choose another with --route"
             ),
         ),
         400 | 413 | 422 => {
-            TurnError::new(Trouble::Refused, format!("the gateway refuses this mail ({status}): {said}"))
+            TurnError::new(FailureKind::Refused, format!("the gateway refuses this mail ({status}): {said}"))
         }
-        429 | 503 => TurnError::new(Trouble::Unreachable, format!("the gateway is too busy ({status})")),
-        _ => TurnError::new(Trouble::Failed, format!("the turn failed ({status}): {said}")),
+        429 | 503 => TurnError::new(FailureKind::Unreachable, format!("the gateway is too busy ({status})")),
+        _ => TurnError::new(FailureKind::Failed, format!("the turn failed ({status}): {said}")),
     }
 }
 
@@ -222,7 +223,7 @@ impl Runtime for OpenClaw {
         // others, and an interrupted turn must be joined by the route that began it.
         if let Some(route) = self.known_route() {
             match self.gateway.offers(route).await {
-                Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => {
+                Err(error) if error.kind == FailureKind::NotOffered && self.wanted.is_none() => {
                     *self.found.lock() = None
                 }
                 known => return known,
@@ -237,7 +238,7 @@ impl Runtime for OpenClaw {
             GatewayRoute::WebSocket => socket::turn(&self.gateway, turn).await,
             GatewayRoute::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
         };
-        if ran.as_ref().is_err_and(|error| error.trouble == Trouble::NotOffered) {
+        if ran.as_ref().is_err_and(|error| error.kind == FailureKind::NotOffered) {
             *self.found.lock() = None;
         }
         ran

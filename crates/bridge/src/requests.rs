@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use crate::bridge::BridgeContext;
 use crate::error::BridgeError;
 use crate::options::BridgeOptions;
-use crate::runtime::{Trouble, Turn, TurnError};
+use crate::runtime::{FailureKind, Turn, TurnError};
 
 /// The least time between two turns that report requests, however many strangers ask.
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
@@ -90,7 +90,7 @@ impl BridgeContext {
         failures: u32,
     ) -> Result<(), TurnError> {
         let Some(first) = asking.first() else { return Ok(()) };
-        let failed = |error: String| TurnError::new(Trouble::Failed, error);
+        let failed = |error: String| TurnError::new(FailureKind::Failed, error);
         let names: Vec<&str> = asking.iter().map(|connection| connection.agent_name.as_str()).collect();
         let (names, me) = (names.join(", "), self.office.me());
         let text = format!(

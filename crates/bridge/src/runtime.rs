@@ -57,7 +57,7 @@ pub enum TurnOutcome {
 /// The kind of a failure, which decides what is done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum FailureKind {
     /// The runtime cannot be reached. All messages wait.
     Unreachable,
     /// The runtime rejects the bridge's credentials. All messages wait until somebody corrects them.
@@ -74,10 +74,10 @@ pub enum Trouble {
     Refused,
 }
 
-impl Trouble {
+impl FailureKind {
     /// Whether the failure concerns the runtime and not one message.
     pub fn is_general(self) -> bool {
-        matches!(self, Trouble::Unreachable | Trouble::Unauthorized | Trouble::NotOffered)
+        matches!(self, FailureKind::Unreachable | FailureKind::Unauthorized | FailureKind::NotOffered)
     }
 }
 
@@ -85,15 +85,15 @@ impl Trouble {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{detail}")]
 pub struct TurnError {
-    /// What kind of trouble.
-    pub trouble: Trouble,
+    /// The kind of failure.
+    pub kind: FailureKind,
     /// One sentence that says what happened and what to do.
     pub detail: String,
 }
 
 impl TurnError {
-    /// Trouble of a kind, in a sentence.
-    pub fn new(trouble: Trouble, detail: impl Into<String>) -> Self {
-        Self { trouble, detail: detail.into() }
+    /// FailureKind of a kind, in a sentence.
+    pub fn new(kind: FailureKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
     }
 }

@@ -3,7 +3,7 @@
 use amb_core::{AgentName, MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::{Trouble, TurnError};
+use crate::runtime::{FailureKind, TurnError};
 
 /// Whether the runtime takes turns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub enum RuntimeState {
     /// All messages wait.
     Down {
         /// The kind of the failure.
-        trouble: Trouble,
+        trouble: FailureKind,
         /// The error.
         detail: String,
         /// Since when.
@@ -82,7 +82,7 @@ impl BridgeStatus {
             RuntimeState::Down { since, .. } => *since,
             _ => Timestamp::now(),
         };
-        let (trouble, detail) = (error.trouble, error.detail.clone());
+        let (trouble, detail) = (error.kind, error.detail.clone());
         self.connection = RuntimeState::Down { trouble, detail, since, next_try };
     }
 

@@ -41,10 +41,10 @@ impl Bridge {
                 match self.warned.as_ref() == Some(&error.detail) {
                     // The detail is logged once; `amb bridge status` shows it as well.
                     true => {
-                        tracing::warn!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down");
+                        tracing::warn!(kind = ?error.kind, tries = self.outages + 1, "the runtime is still down");
                     }
                     false => {
-                        tracing::warn!(trouble = ?error.trouble, %error, "the runtime is down; mail waits");
+                        tracing::warn!(kind = ?error.kind, %error, "the runtime is down; mail waits");
                         self.warned = Some(error.detail.clone());
                         self.ready_reported = false;
                     }

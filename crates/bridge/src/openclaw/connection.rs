@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use super::{CONNECT_TIMEOUT, Gateway, http_error};
-use crate::runtime::{Trouble, TurnError};
+use crate::runtime::{FailureKind, TurnError};
 
 /// The protocol version that the bridge speaks.
 const PROTOCOL: u32 = 4;
@@ -99,7 +99,7 @@ impl GatewayConnection {
             }
             Err(why) if why.is_transient() => Err(unreachable(why.to_string())),
             Err(why) => Err(TurnError::new(
-                Trouble::Unauthorized,
+                FailureKind::Unauthorized,
                 format!(
                     "the gateway does not let the bridge in ({why}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token of \
                      openclaw.json"
@@ -147,10 +147,10 @@ impl GatewayConnection {
     }
 
     async fn frame(&mut self, deadline: Instant) -> Result<GatewayFrame, TurnError> {
-        let lost = |why: &str| TurnError::new(Trouble::Lost, format!("the gateway closed the line{why}"));
+        let lost = |why: &str| TurnError::new(FailureKind::Lost, format!("the gateway closed the line{why}"));
         loop {
             let next = timeout_at(deadline, self.socket.next()).await;
-            match next.map_err(|_| TurnError::new(Trouble::Timeout, "the gateway did not answer in time"))? {
+            match next.map_err(|_| TurnError::new(FailureKind::Timeout, "the gateway did not answer in time"))? {
                 Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                     Ok(frame) => return Ok(frame),
                     Err(error) => tracing::debug!(%error, "not understood"),
@@ -167,5 +167,5 @@ impl GatewayConnection {
 }
 
 fn connection_error(error: tungstenite::Error) -> TurnError {
-    TurnError::new(Trouble::Lost, format!("the connection to the gateway broke: {error}"))
+    TurnError::new(FailureKind::Lost, format!("the connection to the gateway broke: {error}"))
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::GatewayConnection;
 use super::sessions_send::invoke;
 use super::{Gateway, timed_out};
-use crate::runtime::{Trouble, Turn, TurnError};
+use crate::runtime::{FailureKind, Turn, TurnError};
 
 /// A message in a session's history.
 #[derive(Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub(super) enum HistoryMatch {
 
 /// A message in its session, and whether an answer may still come.
 #[derive(Debug, PartialEq)]
-pub(super) struct FoundMessage {
+pub(super) struct HistoryResult {
     pub(super) trace: HistoryMatch,
     /// Whether nothing runs in the session that could still answer. Only the gateway's own protocol tells.
     pub(super) is_over: bool,
@@ -54,14 +54,18 @@ pub(super) const CUT: &str =
 /// Searches the session's history for a message, and waits while a turn runs there that may answer it: a restarted
 /// gateway resumes interrupted turns by itself. A gateway that cannot tell yet, for example while it starts, is an
 /// error: running the turn instead could run it twice.
-pub(super) async fn find_message(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<FoundMessage, TurnError> {
+pub(super) async fn find_message(
+    gateway: &Gateway,
+    turn: &Turn,
+    deadline: Instant,
+) -> Result<HistoryResult, TurnError> {
     let found = match GatewayConnection::open(gateway).await {
         Ok(mut connection) => {
             let found = find_message_over(&mut connection, turn, deadline).await;
             connection.close().await;
             found?
         }
-        Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
+        Err(error) if error.kind == FailureKind::Unreachable => return Err(error),
         Err(error) => {
             tracing::debug!(%error, "no connection to the gateway; asking its tool for the history");
             None
@@ -69,7 +73,7 @@ pub(super) async fn find_message(gateway: &Gateway, turn: &Turn, deadline: Insta
     };
     match found {
         Some(found) => Ok(found),
-        None => Ok(FoundMessage { trace: find_by_tool(gateway, turn).await?, is_over: false }),
+        None => Ok(HistoryResult { trace: find_by_tool(gateway, turn).await?, is_over: false }),
     }
 }
 
@@ -79,7 +83,7 @@ pub(super) async fn find_message_over(
     connection: &mut GatewayConnection,
     turn: &Turn,
     deadline: Instant,
-) -> Result<Option<FoundMessage>, TurnError> {
+) -> Result<Option<HistoryResult>, TurnError> {
     let mut is_idle = false;
     loop {
         let Some(found) = fetch(connection, &turn.session_key, deadline).await? else { return Ok(None) };
@@ -91,13 +95,13 @@ pub(super) async fn find_message_over(
         match trace(messages(&found), turn.mail.id.as_str()) {
             // The run goes on, so what was said so far is not the answer.
             HistoryMatch::Seen | HistoryMatch::Answered(_) if is_ours => {
-                return Ok(Some(FoundMessage { trace: HistoryMatch::Seen, is_over: false }));
+                return Ok(Some(HistoryResult { trace: HistoryMatch::Seen, is_over: false }));
             }
-            HistoryMatch::None => return Ok(Some(FoundMessage { trace: HistoryMatch::None, is_over: !is_active })),
-            trace @ HistoryMatch::Answered(_) if !is_active => return Ok(Some(FoundMessage { trace, is_over: true })),
+            HistoryMatch::None => return Ok(Some(HistoryResult { trace: HistoryMatch::None, is_over: !is_active })),
+            trace @ HistoryMatch::Answered(_) if !is_active => return Ok(Some(HistoryResult { trace, is_over: true })),
             // Read twice: the messages are read before the runs, so an answer may have come in between.
             HistoryMatch::Seen if !is_active && (is_last_look || is_idle && connection.uptime() >= RESUME_TIME) => {
-                return Ok(Some(FoundMessage { trace: HistoryMatch::Seen, is_over: true }));
+                return Ok(Some(HistoryResult { trace: HistoryMatch::Seen, is_over: true }));
             }
             HistoryMatch::Seen | HistoryMatch::Answered(_) if is_last_look => return Err(timed_out(turn.timeout)),
             HistoryMatch::Seen | HistoryMatch::Answered(_) => sleep(POLL_INTERVAL).await,
@@ -139,7 +143,7 @@ pub(super) async fn find_by_tool(gateway: &Gateway, turn: &Turn) -> Result<Histo
     let arguments = json!({ "sessionKey": turn.session_key, "limit": LIMIT });
     match invoke(gateway, turn, &turn.session_key, "sessions_history", arguments).await {
         Ok(details) => Ok(trace(messages(&details), turn.mail.id.as_str())),
-        Err(error) if matches!(error.trouble, Trouble::NotOffered | Trouble::Refused | Trouble::Failed) => {
+        Err(error) if matches!(error.kind, FailureKind::NotOffered | FailureKind::Refused | FailureKind::Failed) => {
             tracing::debug!(%error, "no history to look in");
             Ok(HistoryMatch::None)
         }

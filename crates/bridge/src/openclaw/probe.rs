@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use super::{CONNECT_TIMEOUT, Gateway, GatewayRoute, http_error, socket};
-use crate::runtime::{Trouble, TurnError};
+use crate::runtime::{FailureKind, TurnError};
 
 impl Gateway {
     /// The best route that the gateway offers: its own protocol, where a turn that was cut off can be joined again;
@@ -14,7 +14,7 @@ impl Gateway {
         for route in [GatewayRoute::WebSocket, GatewayRoute::Chat, GatewayRoute::SessionsSend] {
             match self.offers(route).await {
                 Ok(()) => return Ok(route),
-                Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
+                Err(error) if error.kind == FailureKind::Unreachable => return Err(error),
                 // A gateway that speaks another version of its protocol may still offer another route.
                 Err(error) => {
                     first.get_or_insert(error);

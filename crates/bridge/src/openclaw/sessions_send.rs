@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::history::{self, HistoryMatch};
 use super::{Gateway, agent_of, max_wait, outcome_of, timed_out};
-use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Turn, TurnError, TurnOutcome};
 
 /// The longest interval between reads of the history while an answer is awaited.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -56,9 +56,9 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
         "accepted" | "timeout" | "queued" => wait_for_answer(gateway, turn, deadline).await,
         "error" if was_sent => wait_for_answer(gateway, turn, deadline).await,
         "forbidden" => {
-            Err(TurnError::new(Trouble::NotOffered, error_text(&details, "the gateway forbids sessions_send")))
+            Err(TurnError::new(FailureKind::NotOffered, error_text(&details, "the gateway forbids sessions_send")))
         }
-        _ => Err(TurnError::new(Trouble::Failed, error_text(&details, "sessions_send failed"))),
+        _ => Err(TurnError::new(FailureKind::Failed, error_text(&details, "sessions_send failed"))),
     }
 }
 
@@ -80,7 +80,9 @@ pub(super) async fn invoke(
     let invoked: Invoked = gateway.call(turn, request, &body).await?;
     match (invoked.result, invoked.error) {
         (Some(result), _) => Ok(result.details),
-        (None, error) => Err(TurnError::new(Trouble::Failed, format!("{tool} failed: {}", error.unwrap_or_default()))),
+        (None, error) => {
+            Err(TurnError::new(FailureKind::Failed, format!("{tool} failed: {}", error.unwrap_or_default())))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::{GatewayConnection, GatewayError};
 use super::history::{self, HistoryMatch};
 use super::{Gateway, max_wait, outcome_of, timed_out};
-use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Turn, TurnError, TurnOutcome};
 
 /// The longest that one `agent.wait` waits.
 const WAIT_MS: u128 = 60_000;
@@ -27,7 +27,7 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
     let ended = run(&mut connection, turn, deadline).await;
     connection.close().await;
     match ended {
-        Err(error) if error.trouble == Trouble::Timeout => Err(timed_out(turn.timeout)),
+        Err(error) if error.kind == FailureKind::Timeout => Err(timed_out(turn.timeout)),
         ended => ended,
     }
 }
@@ -71,13 +71,13 @@ async fn run(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant)
 
 fn turn_error(why: GatewayError) -> TurnError {
     match why.is_transient() {
-        true => TurnError::new(Trouble::Lost, format!("the gateway takes no turn for this session now: {why}")),
+        true => TurnError::new(FailureKind::Lost, format!("the gateway takes no turn for this session now: {why}")),
         false => failed(why.to_string()),
     }
 }
 
 fn failed(why: String) -> TurnError {
-    TurnError::new(Trouble::Failed, format!("the turn failed: {why}"))
+    TurnError::new(FailureKind::Failed, format!("the turn failed: {why}"))
 }
 
 fn may_be_cut(text: &str) -> bool {
@@ -130,11 +130,11 @@ fn run_result(payload: &Value) -> Option<Result<TurnOutcome, TurnError>> {
         "error" | "failed" => Some(Err(failed(why()))),
         // The gateway shuts down; whether the run ends with it is unknown.
         "timeout" if word("timeoutPhase") == Some("gateway_draining") => {
-            Some(Err(TurnError::new(Trouble::Lost, "the gateway is going down")))
+            Some(Err(TurnError::new(FailureKind::Lost, "the gateway is going down")))
         }
         // The run's own timeout; the end of one `agent.wait` has none of these fields.
         "timeout" if payload.get("endedAt").is_some_and(Value::is_number) || word("stopReason").is_some() => {
-            Some(Err(TurnError::new(Trouble::Failed, format!("the gateway ended the turn: {}", why()))))
+            Some(Err(TurnError::new(FailureKind::Failed, format!("the gateway ended the turn: {}", why()))))
         }
         // accepted, in_flight, pending, or the timeout of this one wait
         _ => None,
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn what_failed_for_good_is_told_from_what_may_go_on() {
-        let trouble = |payload: Value| run_result(&payload).unwrap().unwrap_err().trouble;
-        assert_eq!(trouble(json!({ "status": "error", "error": "no model" })), Trouble::Failed);
-        assert_eq!(trouble(json!({ "status": "timeout", "endedAt": 17 })), Trouble::Failed);
-        assert_eq!(trouble(json!({ "status": "timeout", "timeoutPhase": "gateway_draining" })), Trouble::Lost);
+        let trouble = |payload: Value| run_result(&payload).unwrap().unwrap_err().kind;
+        assert_eq!(trouble(json!({ "status": "error", "error": "no model" })), FailureKind::Failed);
+        assert_eq!(trouble(json!({ "status": "timeout", "endedAt": 17 })), FailureKind::Failed);
+        assert_eq!(trouble(json!({ "status": "timeout", "timeoutPhase": "gateway_draining" })), FailureKind::Lost);
     }
 }

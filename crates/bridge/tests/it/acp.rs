@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amb_bridge::acp::{Acp, AcpOptions, Permissions};
-use amb_bridge::{BridgeOptions, Conversations, Ledger, Runtime, RuntimeState, Trouble, Turn};
+use amb_bridge::{BridgeOptions, Conversations, FailureKind, Ledger, Runtime, RuntimeState, Turn};
 use amb_core::Mailbox;
 
 use crate::world::{World, quick, until};
@@ -136,8 +136,8 @@ async fn a_mail_on_which_the_agent_always_dies_is_given_up_and_others_go_on() {
     let bridge = world.start_with(fake.agent(), BridgeOptions { max_failures: 2, ..patient() });
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
-    assert_eq!(dead[0].trouble, Trouble::Lost);
+    let dead = Ledger::open_read_only(&world.ledger()).dead_letters().unwrap();
+    assert_eq!(dead[0].trouble, FailureKind::Lost);
     assert!(dead[0].reason.contains("exit status: 9") && dead[0].reason.contains("out of memory"), "{dead:?}");
     let next = world.mail().await;
     world.is_answered(&next).await;
@@ -170,7 +170,7 @@ async fn a_turn_that_takes_too_long_is_cancelled_and_the_session_stays() {
     let bridge = world.start_with(fake.agent(), options);
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    assert_eq!(Ledger::look(&world.ledger()).dead_letters().unwrap()[0].trouble, Trouble::Timeout);
+    assert_eq!(Ledger::open_read_only(&world.ledger()).dead_letters().unwrap()[0].trouble, FailureKind::Timeout);
     assert_eq!((fake.count("cancelled"), fake.count("session/new")), (2, 1), "{:?}", fake.log());
     bridge.stop().await;
 }
@@ -236,9 +236,9 @@ async fn lines_that_are_not_messages_are_skipped() {
 #[tokio::test]
 async fn an_agent_that_takes_no_turns_makes_mail_wait_and_says_why() {
     let cases = [
-        ("babble", Trouble::Unreachable, "no messages of the protocol"),
-        ("locked", Trouble::Unauthorized, "--auth"),
-        ("future", Trouble::NotOffered, "version 7"),
+        ("babble", FailureKind::Unreachable, "no messages of the protocol"),
+        ("locked", FailureKind::Unauthorized, "--auth"),
+        ("future", FailureKind::NotOffered, "version 7"),
     ];
     for (mode, wanted, words) in cases {
         let world = World::new().await;
@@ -263,8 +263,8 @@ async fn a_refusal_is_final_and_an_error_is_tried_again() {
     let bridge = world.start_with(Fake::new(&world, "refuses").agent(), patient());
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap().remove(0);
-    assert_eq!((dead.trouble, dead.failures), (Trouble::Refused, 1));
+    let dead = Ledger::open_read_only(&world.ledger()).dead_letters().unwrap().remove(0);
+    assert_eq!((dead.trouble, dead.failures), (FailureKind::Refused, 1));
     bridge.stop().await;
 
     let world = World::new().await;
@@ -298,7 +298,7 @@ async fn an_abandoned_prompt_leaves_no_second_one_in_its_session() {
     until("cancel", async || fake.count("cancelled") == 1).await;
     // The agent fails where a session has two prompts.
     let ended = agent.turn(&turn(Duration::from_millis(500), &world).await).await.unwrap_err();
-    assert_eq!(ended.trouble, Trouble::Timeout, "{ended}");
+    assert_eq!(ended.kind, FailureKind::Timeout, "{ended}");
     assert_eq!((fake.count("session/new"), fake.count("initialize")), (2, 1), "{:?}", fake.log());
 }
 
@@ -310,7 +310,7 @@ async fn the_start_of_a_session_is_part_of_a_turns_time() {
     agent.check().await.unwrap();
     let began = Instant::now();
     let ended = agent.turn(&turn(Duration::from_secs(3), &world).await).await.unwrap_err();
-    assert_eq!((ended.trouble, fake.count("cancelled")), (Trouble::Timeout, 1), "{ended}: {:?}", fake.log());
+    assert_eq!((ended.kind, fake.count("cancelled")), (FailureKind::Timeout, 1), "{ended}: {:?}", fake.log());
     assert!(
         began.elapsed() < Duration::from_millis(4_500),
         "two seconds of the three were over: {:?}",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_bridge::exec::{Exec, Input};
-use amb_bridge::{BridgeOptions, Ledger, Trouble};
+use amb_bridge::{BridgeOptions, FailureKind, Ledger};
 use amb_core::mailbox::Mailbox;
 
 use crate::world::{Mail, Running, World, quick, until};
@@ -74,7 +74,7 @@ async fn a_command_that_fails_is_given_up_with_what_it_said() {
     let world = World::new().await;
     let (bridge, mail) = run(&world, "echo half; echo broken >&2; exit 3", Input::Text).await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
+    let dead = Ledger::open_read_only(&world.ledger()).dead_letters().unwrap();
     assert!(dead[0].reason.contains("exit status: 3") && dead[0].reason.contains("broken"), "{}", dead[0].reason);
     let told = world.replies(&mail).await;
     assert_eq!(told.len(), 1, "its sender is told, once");
@@ -95,7 +95,7 @@ async fn the_stderr_of_a_command_is_not_sent_to_the_owner_of_the_task() {
     let note = task.note.unwrap();
     assert!(note.contains("could not work on this") && !note.contains("hunter2"), "{note}");
     assert!(
-        Ledger::look(&world.ledger()).dead_letters().unwrap()[0].reason.contains("hunter2"),
+        Ledger::open_read_only(&world.ledger()).dead_letters().unwrap()[0].reason.contains("hunter2"),
         "its owner finds the reason"
     );
     bridge.stop().await;
@@ -133,7 +133,7 @@ async fn a_command_that_takes_too_long_is_killed_with_all_that_it_started() {
     let bridge = world.start_with(shell(&script, Input::Text), options);
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    assert_eq!(Ledger::look(&world.ledger()).dead_letters().unwrap()[0].trouble, Trouble::Timeout);
+    assert_eq!(Ledger::open_read_only(&world.ledger()).dead_letters().unwrap()[0].trouble, FailureKind::Timeout);
     all_gone(&pids).await;
     bridge.stop().await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_bridge::openclaw::GatewayRoute;
-use amb_bridge::{BridgeOptions, Ledger, Runtime, Trouble};
+use amb_bridge::{BridgeOptions, FailureKind, Ledger, Runtime};
 use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 
@@ -129,10 +129,10 @@ async fn a_mail_that_always_fails_is_given_up_listed_and_can_be_revived() {
         let told = world.replies(&mail).await;
         assert!(told.len() == 1 && told[0].contains("could not work on this"), "its sender is told: {told:?}");
 
-        let ledger = Ledger::look(&world.ledger());
+        let ledger = Ledger::open_read_only(&world.ledger());
         let dead = ledger.dead_letters().unwrap();
         assert_eq!((dead.len(), &dead[0].message_id, dead[0].failures), (1, &mail.id, 5), "{route}");
-        assert_eq!(dead[0].trouble, Trouble::Failed);
+        assert_eq!(dead[0].trouble, FailureKind::Failed);
 
         assert!(ledger.revive(&mail.id).unwrap());
         let answer = format!("answer to {}", mail.id);
@@ -152,8 +152,8 @@ async fn a_mail_that_the_gateway_refuses_is_given_up_at_once() {
     let mail = world.mail().await;
     let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
-    assert_eq!((dead[0].failures, dead[0].trouble), (1, Trouble::Refused));
+    let dead = Ledger::open_read_only(&world.ledger()).dead_letters().unwrap();
+    assert_eq!((dead[0].failures, dead[0].trouble), (1, FailureKind::Refused));
     assert_eq!(world.replies(&mail).await.len(), 1, "its sender is told");
     bridge.stop().await;
 }

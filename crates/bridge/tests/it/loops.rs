@@ -136,9 +136,9 @@ async fn a_second_bridge_with_the_same_ledger_is_refused() {
     let first = world.start(GatewayRoute::Chat, quick());
     let refused = Ledger::open(&world.ledger()).unwrap_err();
     assert!(refused.to_string().contains("another bridge"), "{refused}");
-    assert!(Ledger::look(&world.ledger()).is_held().unwrap());
+    assert!(Ledger::open_read_only(&world.ledger()).is_held().unwrap());
     first.stop().await;
-    assert!(!Ledger::look(&world.ledger()).is_held().unwrap());
+    assert!(!Ledger::open_read_only(&world.ledger()).is_held().unwrap());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use amb_bridge::openclaw::GatewayRoute;
-use amb_bridge::{Ledger, RuntimeState, Trouble};
+use amb_bridge::{FailureKind, Ledger, RuntimeState};
 use amb_core::mailbox::Mailbox;
 use amb_core::{Code, OfficeError};
 
@@ -11,7 +11,7 @@ use crate::flaky::Flaky;
 use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, start};
 
-fn trouble(connection: &RuntimeState) -> Option<Trouble> {
+fn trouble(connection: &RuntimeState) -> Option<FailureKind> {
     match connection {
         RuntimeState::Down { trouble, .. } => Some(*trouble),
         _ => None,
@@ -25,7 +25,7 @@ async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
         world.gateway.down().await;
         let mail = [world.mail().await, world.mail().await, world.mail().await];
         let bridge = world.start(route, quick());
-        let down = |status: &amb_bridge::BridgeStatus| trouble(&status.connection) == Some(Trouble::Unreachable);
+        let down = |status: &amb_bridge::BridgeStatus| trouble(&status.connection) == Some(FailureKind::Unreachable);
         world.status_says("outage", down).await;
         world.status_says("count of what waits", |status| status.waiting == 3).await;
         world.gateway.up().await;
@@ -33,7 +33,7 @@ async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
             world.has_one_answer(mail, &route.to_string()).await;
         }
         world.status_says("recovery", |status| status.connection == RuntimeState::Up).await;
-        assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
+        assert!(Ledger::open_read_only(&world.ledger()).dead_letters().unwrap().is_empty());
         bridge.stop().await;
     }
 }
@@ -46,7 +46,7 @@ async fn a_refused_token_is_reported_and_mail_waits() {
         let mail = world.mail().await;
         let bridge = world.start_with(world.openclaw(route), quick());
         let status =
-            world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::Unauthorized)).await;
+            world.status_says("refusal", |status| trouble(&status.connection) == Some(FailureKind::Unauthorized)).await;
         assert!(status.last_error.unwrap().contains("OPENCLAW_GATEWAY_TOKEN"));
         world.gateway.lock().token = "secret".into();
         world.has_one_answer(&mail, &format!("{route:?}")).await;
@@ -60,13 +60,14 @@ async fn an_unusable_gateway_is_reported_at_the_start_before_any_mail() {
     world.gateway.lock().token = "another".into();
     let bridge = world.start_with(world.openclaw(None), quick());
     let status =
-        world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::Unauthorized)).await;
+        world.status_says("refusal", |status| trouble(&status.connection) == Some(FailureKind::Unauthorized)).await;
     assert!(status.last_error.unwrap().contains("set OPENCLAW_GATEWAY_TOKEN"));
     bridge.stop().await;
 
     world.gateway.down().await;
     let bridge = world.start_with(world.openclaw(None), quick());
-    let status = world.status_says("outage", |status| trouble(&status.connection) == Some(Trouble::Unreachable)).await;
+    let status =
+        world.status_says("outage", |status| trouble(&status.connection) == Some(FailureKind::Unreachable)).await;
     let error = status.last_error.unwrap();
     assert!(error.contains("--gateway-url") && error.contains("gateway.port"), "{error}");
     bridge.stop().await;
@@ -78,7 +79,7 @@ async fn a_route_that_is_not_offered_is_reported_and_mail_waits() {
     world.gateway.lock().no_chat = true;
     let mail = world.mail().await;
     let bridge = world.start(GatewayRoute::Chat, quick());
-    world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::NotOffered)).await;
+    world.status_says("refusal", |status| trouble(&status.connection) == Some(FailureKind::NotOffered)).await;
     world.gateway.lock().no_chat = false;
     world.has_one_answer(&mail, "enabled").await;
     bridge.stop().await;
@@ -93,7 +94,7 @@ async fn a_forbidden_tool_is_reported_and_mail_waits() {
     let status = world.status_says("refusal", |status| status.last_error.is_some()).await;
     assert!(status.last_error.unwrap().contains("forbids sessions_send"));
     world.has_one_answer(&mail, "allowed").await;
-    assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
+    assert!(Ledger::open_read_only(&world.ledger()).dead_letters().unwrap().is_empty());
     bridge.stop().await;
 }
 
@@ -106,7 +107,7 @@ async fn a_gateway_that_is_too_busy_makes_mail_wait_and_gives_none_up() {
         let mail = world.mail().await;
         let bridge = world.start(route, quick());
         world.has_one_answer(&mail, &route.to_string()).await;
-        assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
+        assert!(Ledger::open_read_only(&world.ledger()).dead_letters().unwrap().is_empty());
         bridge.stop().await;
     }
 }
@@ -146,7 +147,7 @@ async fn an_undeliverable_answer_is_kept_and_sent_when_it_is_retried() {
     let mail = world.mail().await;
     let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("mail set aside", |status| status.given_up == 1).await;
-    let ledger = Ledger::look(&world.ledger());
+    let ledger = Ledger::open_read_only(&world.ledger());
     assert_eq!(ledger.dead_letters().unwrap()[0].answer, Some(format!("answer to {}", mail.id)));
 
     world.alice.register(amb_core::Card::default()).await.unwrap();

@@ -27,7 +27,7 @@ async fn a_connection_request_is_reported_once_by_name_alone() {
     let prompt = world.gateway.lock().prompts[0].clone();
     assert!(prompt.contains("carol asks to be connected"), "{prompt}");
     assert!(!prompt.contains("IGNORE") && !prompt.contains(&asked.verification_code), "{prompt}");
-    let pending = || Ledger::look(&world.ledger()).status().unwrap().unwrap().requests;
+    let pending = || Ledger::open_read_only(&world.ledger()).status().unwrap().unwrap().requests;
     assert_eq!(pending(), ["carol".parse().unwrap()]);
     // It is recorded after the turn has ended; a bridge that is stopped before that reports it again.
     until("a record of the request", async || world.ledger().join("requests.json").exists()).await;

@@ -57,7 +57,7 @@ async fn a_task_whose_turns_all_fail_is_failed_whenever_the_bridge_is_killed() {
         assert_eq!(updates(&world, &mail).await, [TaskState::Accepted, TaskState::Failed]);
 
         // A task that has ended does not change any more; its answer comes as an ordinary reply.
-        let ledger = Ledger::look(&world.ledger());
+        let ledger = Ledger::open_read_only(&world.ledger());
         assert_eq!(ledger.dead_letters().unwrap().len(), 1);
         assert!(ledger.revive(&mail.id).unwrap());
         let answer = format!("answer to {}", mail.id);

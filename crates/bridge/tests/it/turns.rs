@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_bridge::openclaw::GatewayRoute;
-use amb_bridge::{BridgeOptions, Conversations, Runtime, Step, Trouble, Turn, TurnError, TurnOutcome};
+use amb_bridge::{BridgeOptions, Conversations, FailureKind, Runtime, Step, Turn, TurnError, TurnOutcome};
 use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 use async_trait::async_trait;
@@ -29,7 +29,7 @@ impl Runtime for Model {
         let text = turn.mail.text();
         let _ = self.begun.send(text.clone()).await;
         if text.contains("poison") {
-            return Err(TurnError::new(Trouble::Failed, "no model"));
+            return Err(TurnError::new(FailureKind::Failed, "no model"));
         }
         self.may_end.acquire().await.unwrap().forget();
         Ok(TurnOutcome::Reply(format!("answer to {}", turn.mail.id)))

@@ -133,7 +133,7 @@ impl World {
     }
 
     pub(crate) fn status(&self) -> Option<BridgeStatus> {
-        Ledger::look(&self.ledger()).status().unwrap()
+        Ledger::open_read_only(&self.ledger()).status().unwrap()
     }
 
     pub(crate) async fn status_says(&self, what: &str, is: impl Fn(&BridgeStatus) -> bool) -> BridgeStatus {
@@ -144,7 +144,7 @@ impl World {
 
 /// Waits until the ledger is unlocked: the turns of a bridge that died end a moment after it.
 async fn ledger_is_unlocked(ledger: &Path) {
-    until("end of its turns", async || !Ledger::look(ledger).is_held().unwrap()).await;
+    until("end of its turns", async || !Ledger::open_read_only(ledger).is_held().unwrap()).await;
 }
 
 pub(crate) fn start(
