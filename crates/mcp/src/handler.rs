@@ -90,7 +90,7 @@ impl Handler {
                 Ok(Arc::clone(office))
             };
             match found.await {
-                Err(error) if OfficeError::is_passing(&error) && Instant::now() < deadline => {
+                Err(error) if OfficeError::is_transient(&error) && Instant::now() < deadline => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     tokio::time::sleep(error.wait().unwrap_or(backoff.pause()).min(left)).await;
                 }

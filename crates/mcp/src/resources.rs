@@ -99,6 +99,7 @@ async fn thread(office: &dyn Mailbox, id: &SessionId) -> Result<String, OfficeEr
         session_id: session.session_id,
         subject: session.subject,
         messages: session.recent_messages,
+        truncated: false,
     };
     let cut = tools::cut_to_fit(&mut history.messages, office.me());
     let mut text = show::conversation(&history, office.me(), |id| cut.get(id).map_or(0, |cut| cut.chars));

@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+pub(crate) use amb_core::doc::is_default;
 use amb_core::doc::{MessageView, PendingConnection};
 use amb_core::id::BadId;
 use amb_core::message::is_automatic;
@@ -70,11 +71,6 @@ pub(crate) struct MessageShown {
     /// Parts that are not text; in a full view only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<Part>,
-}
-
-/// For fields that are omitted where they have their default.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 impl MessageShown {

@@ -44,10 +44,11 @@ pub(super) fn tool() -> Tool {
         "Read a thread's newest messages, oldest first, and mark them read.",
         Effect::Marks,
         arguments(&[
-            ("session_id!", hint("from mailbox_check")),
+            // Not required, since message_id goes without it. `oneOf` would say so, and some clients refuse it.
+            ("session_id", hint("from mailbox_check")),
             ("limit", upto(50, DEFAULT_LIMIT)),
             ("before", hint("message id: only older ones")),
-            ("message_id", hint("a message that was cut, from character offset")),
+            ("message_id", hint("instead: a message that was cut, from character offset")),
             ("offset", whole()),
         ]),
         answer(&[("messages!", list(message)), ("next", text())]),
@@ -72,7 +73,9 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     if let Some(id) = message_id {
         return read_on(call, given_id(&id)?, offset.unwrap_or(0) as usize).await;
     }
-    let session = session_id.ok_or_else(|| OfficeError::invalid("session_id is missing; mailbox_check lists yours"))?;
+    let missing =
+        || OfficeError::invalid("give session_id (mailbox_check lists yours), or the message_id of a message");
+    let session = session_id.ok_or_else(missing)?;
     let session: SessionId = given_id(&session)?;
     let limit = HistoryPage::newest(limit.unwrap_or(DEFAULT_LIMIT))?.limit;
     let before = before.map(|id| given_id::<MessageId>(&id)).transpose()?;
@@ -121,7 +124,8 @@ async fn fetch(
 ) -> Result<(History, bool), OfficeError> {
     let me = call.office.me();
     let mut page = HistoryPage { limit: 1, before };
-    let mut history = History { session_id: session.clone(), subject: String::new(), messages: Vec::new() };
+    let mut history =
+        History { session_id: session.clone(), subject: String::new(), messages: Vec::new(), truncated: false };
     let (mut room, mut longest) = (ITEMS_CHARS, 0);
     loop {
         let step = call.office.read(session, page.clone()).await?;
@@ -215,8 +219,12 @@ async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Too
         next.push(format!("{lacking} characters more: call mailbox_read with message_id={shown} and offset={offset}."));
     }
     let left = HashMap::from([(id, lacking)]);
-    let history =
-        History { session_id: session, subject: message.subject.clone().unwrap_or_default(), messages: vec![view] };
+    let history = History {
+        session_id: session,
+        subject: message.subject.clone().unwrap_or_default(),
+        messages: vec![view],
+        truncated: false,
+    };
     show_history(call, &history, &left, 0, next)
 }
 

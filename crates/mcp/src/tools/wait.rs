@@ -131,7 +131,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
                 has_read = true;
                 backoff.reset();
             }
-            Err(error) if error.is_passing() && Instant::now() < deadline => {
+            Err(error) if error.is_transient() && Instant::now() < deadline => {
                 let pause = error.wait().unwrap_or(backoff.pause());
                 let wait = pause.min(deadline.saturating_duration_since(Instant::now()));
                 last_error = Some(error);
@@ -164,7 +164,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
             () = call.closing.cancelled() => Ok(()),
         };
         match happened {
-            Err(error) if error.is_passing() && Instant::now() < deadline => {
+            Err(error) if error.is_transient() && Instant::now() < deadline => {
                 tokio::time::sleep(backoff.pause().min(left)).await;
             }
             happened => happened?,

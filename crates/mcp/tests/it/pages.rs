@@ -125,13 +125,19 @@ async fn only_what_was_shown_is_marked_and_a_long_message_is_read_in_pieces() {
     let mut whole = data["messages"][0]["content"].as_str().unwrap().to_owned();
     assert_eq!(data["messages"][0]["truncated"], true);
     while whole.len() < long.len() {
-        let on = json!({"session_id": sent.session_id, "message_id": sent.message_id, "offset": whole.len()});
+        let on = json!({"message_id": sent.message_id, "offset": whole.len()});
         let (text, data) = alice.call("mailbox_read", on).await;
         fits(&text, &data);
         whole.push_str(data["messages"][0]["content"].as_str().unwrap());
         assert_eq!(data["messages"][0]["more_chars"].as_u64().unwrap_or(0) as usize, long.len() - whole.len());
     }
     assert_eq!(whole, long);
+    let tools = alice.result("tools/list", json!({})).await;
+    let read = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "mailbox_read").unwrap();
+    assert_eq!(read["inputSchema"].get("required"), None, "strict clients can leave either out: {read}");
+    assert!(!read["inputSchema"].to_string().contains("oneOf"), "{read}");
+    let told = alice.fails("mailbox_read", json!({"limit": 5})).await;
+    assert!(told.contains("session_id") && told.contains("message_id"), "{told}");
 }
 
 #[tokio::test]
