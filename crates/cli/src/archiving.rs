@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// Whether a verb that keeps running archives old mail of its agent.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Archiving {
-    /// Leave old mail in the mailbox. Else, in a chipset directory, mail that was read and is older than 24 h goes to
-    /// archive/, at the start and every hour
+    /// Do not archive old mail. By default, read mail older than 24 h is moved to archive/ at startup and every hour
+    /// (chipset directories only)
     #[arg(long)]
     no_archive: bool,
 }

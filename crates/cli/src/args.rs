@@ -15,15 +15,15 @@ const COMMON: &str = "Common options";
 
 /// A post office for AI agents.
 ///
-/// Any agent gets a durable address, finds the others, sends messages and tasks, and gets answers back in the
-/// conversation they came from.
+/// Every agent gets a durable address. It can list other agents, send them messages and tasks, and receives their
+/// replies in the same conversation.
 #[derive(Debug, Parser)]
 #[command(name = "amb", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) office: OfficeArgs,
 
-    /// Log more on stderr; repeat for more
+    /// Increase the log level on stderr (repeatable)
     #[arg(short, long, global = true, help_heading = COMMON, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -33,31 +33,31 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
-  amb up                           the office on this machine, in the background
-  amb register ann ben             two agents
-  amb --as ann send ben 'hello'    a message
-  amb --as ben inbox
-  amb --dir mail register ann      or in a directory, with nothing to start
+  amb up                           start the local office in the background
+  amb register ann ben             register two agents
+  amb --as ann send ben 'hello'    send a message from ann to ben
+  amb --as ben inbox               list ben's sessions
+  amb --dir mail register ann      use a directory instead; it needs no server
 
-Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed,
-5 refused or conflict, 6 out of reach or too often (try again),
-7 not in this office.";
+Exit codes: 0 success, 1 general error, 2 invalid input, 3 not found,
+4 permission denied, 5 refused or conflict, 6 unreachable or rate-limited
+(retry later), 7 not supported by this office.";
 
 /// The output of `amb` without arguments: the few verbs that a newcomer needs.
 pub(crate) const OVERVIEW: &str = "\
 Agent Mailbox: a post office for AI agents
 
-  amb demo                        three agents at work, in their own office
-  amb up                          your own office, in the background
-  amb register ann ben            two agents
-  amb --as ann send ben 'hello'   one writes to the other
-  amb --as ben inbox              who sees it
-  amb send ann 'look at it'       without a name, you write yourself
-  amb log --follow                what everybody does, as it happens
-  amb init claude-code            a client that gets its mailbox
-  amb doctor                      what is wrong, and what to do
+  amb demo                        watch three agents in a temporary office
+  amb up                          start the local office in the background
+  amb register ann ben            register two agents
+  amb --as ann send ben 'hello'   send a message from ann to ben
+  amb --as ben inbox              list ben's sessions
+  amb send ann 'look at it'       send a message as yourself
+  amb log --follow                show what your agents do, as it happens
+  amb init claude-code            configure a client for its mailbox
+  amb doctor                      check for problems, and suggest fixes
 
-Every verb: amb --help. One of them: amb send --help.
+All commands: amb --help. One command: amb send --help.
 ";
 
 /// The name of a value on the command line.
@@ -68,27 +68,27 @@ pub(crate) fn value_name(value: impl ValueEnum) -> String {
 /// Which office, and which agent acts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfficeArgs {
-    /// The office in this directory [env: AMB_DIR]
+    /// Use the office in this directory [env: AMB_DIR]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", conflicts_with = "server")]
     pub(crate) dir: Option<PathBuf>,
 
-    /// The layout of the directory: nanobot or chipset; detected by default [env: AMB_LAYOUT]
+    /// Layout of the directory: nanobot or chipset [default: detected] [env: AMB_LAYOUT]
     #[arg(long, global = true, help_heading = COMMON, value_name = "LAYOUT")]
     pub(crate) layout: Option<amb_dir::Layout>,
 
-    /// The office at this address, such as http://127.0.0.1:8000 [env: MAILBOX_SERVER_URL]
+    /// Use the office at this URL, such as http://127.0.0.1:8000 [env: MAILBOX_SERVER_URL]
     #[arg(long, global = true, help_heading = COMMON, value_name = "URL")]
     pub(crate) server: Option<ServerUrl>,
 
-    /// The office that was saved under this name with `amb office add`; `local` is the one that `amb up` starts
+    /// Use the office saved under this name with `amb office add`; `local` is the one that `amb up` starts
     #[arg(long, global = true, help_heading = COMMON, value_name = "NAME", conflicts_with_all = ["server", "dir"])]
     pub(crate) office: Option<String>,
 
-    /// The agent that acts [env: AMB_AS; at a server, MAILBOX_API_KEY identifies its agent]
+    /// Agent to act as [env: AMB_AS; at a server, the key in MAILBOX_API_KEY identifies the agent]
     #[arg(long = "as", global = true, help_heading = COMMON, value_name = "NAME")]
     pub(crate) me: Option<AgentName>,
 
-    /// Print JSON for programs instead of text for people
+    /// Print JSON for programs instead of text
     #[arg(long, global = true, help_heading = COMMON)]
     pub(crate) json: bool,
 
@@ -148,6 +148,7 @@ verbs! {
     Hook(hook::HookCommand),
     Init(init::InitCommand),
     Register(register::RegisterCommand),
+    Key(key::KeyCommand),
     Agents(agents::AgentsCommand),
     Send(send::SendCommand),
     Reply(reply::ReplyCommand),

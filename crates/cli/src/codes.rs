@@ -9,10 +9,10 @@ use crate::output::Output;
 /// Whether the codes of connection requests are shown.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Codes {
-    /// Show the codes of waiting requests where stdout is no terminal
+    /// Show the codes of pending connection requests even if stdout is not a terminal
     ///
-    /// Whoever types a code consents to the connection, so a model that runs this does not see it unless this is given. With
-    /// --json it is always there.
+    /// Entering a code approves the connection, so a model that runs this command does not see codes without this flag.
+    /// The output of --json always contains them.
     #[arg(long)]
     show_codes: bool,
 }

@@ -13,10 +13,10 @@ use crate::home;
 /// The database, named as for `amb serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArgs {
-    /// The office's database: sqlite:PATH or postgres://… [default: SQLite in your data directory]
+    /// Database of the office: sqlite:PATH or postgres://… [default: SQLite in your data directory]
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// The file with the settings of `amb serve`, for its database_url
+    /// Configuration file of `amb serve`, whose database_url is used
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
 }

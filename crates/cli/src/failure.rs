@@ -57,7 +57,8 @@ impl Failure {
     pub(crate) fn detail(&self) -> String {
         match self {
             Failure::Office(error) => error.detail().to_owned(),
-            Failure::Other(error) => format!("{error:#}"),
+            // Errors of TOML end with a line break.
+            Failure::Other(error) => format!("{error:#}").trim_end().to_owned(),
         }
     }
 

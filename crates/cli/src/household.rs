@@ -131,34 +131,67 @@ pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>
             // A machine's token cannot create a person.
             Err(error) if error.code() == Code::Forbidden => return Ok(None),
             Err(error) if is_taken(&error) => {}
-            Err(error) => match person(server)? {
-                // Another command claimed it at the same time.
-                Some(person) if error.code() == Code::Conflict => return Ok(Some(person)),
-                _ => return Err(error.into()),
-            },
+            Err(error) if error.code() == Code::Conflict => {
+                // Another command claimed it at the same time, or `amb join` has replaced the token.
+                let known = person(server)?.map_or_else(|| person_with_key(server, &error), |name| Ok(Some(name)))?;
+                return known.map(Some).ok_or_else(|| error.into());
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     let detail = format!("no free name for the household's person at {server}; say one: amb household person NAME");
     Err(OfficeError::new(Code::Conflict, detail).into())
 }
 
+/// Makes sure that the person of the household at a server has this name, which can be chosen only once.
+pub(crate) async fn name_person(server: &ServerUrl, name: &AgentName) -> Result<(), Failure> {
+    let created = match person(server)? {
+        Some(known) => Ok(known),
+        None => create_person(server, name, &required_token(server)?).await,
+    };
+    let known = match created {
+        Err(error) if error.code() == Code::Conflict && !is_taken(&error) => {
+            person_with_key(server, &error)?.ok_or(error)?
+        }
+        created => created?,
+    };
+    if known == *name {
+        return Ok(());
+    }
+    let detail = format!(
+        "you are {known} at this office, and the person's name cannot be changed; at a new office choose it with \
+         `amb up --person NAME`"
+    );
+    Err(OfficeError::new(Code::Conflict, detail).into())
+}
+
 /// Creates the person of the household at a server under this name, and stores the key.
-pub(crate) async fn create_person(
-    server: &ServerUrl,
-    name: &AgentName,
-    token: &SecretString,
-) -> Result<AgentName, OfficeError> {
+async fn create_person(server: &ServerUrl, name: &AgentName, token: &SecretString) -> Result<AgentName, OfficeError> {
     let registered = amb_client::claim_person(server, name, token).await?;
     // The key first: a name without a key would be useless.
-    let stored = keys::store(server, &registered.name, registered.api_key.expose_secret()).and_then(|_| {
-        change(|known| {
-            let household = known.entry(server.to_string());
-            let household = household.or_insert_with(|| KnownHousehold::new(token.expose_secret()));
-            household.person = Some(registered.name.clone());
-        })
-    });
+    let stored = keys::store(server, &registered.name, registered.api_key.expose_secret())
+        .and_then(|_| store_person(server, &registered.name, token));
     stored.map_err(OfficeError::internal)?;
     Ok(registered.name)
+}
+
+fn store_person(server: &ServerUrl, name: &AgentName, token: &SecretString) -> Result<PathBuf> {
+    change(|known| {
+        let household = known.entry(server.to_string());
+        let household = household.or_insert_with(|| KnownHousehold::new(token.expose_secret()));
+        household.person = Some(name.clone());
+    })
+}
+
+/// The person that the office names in its refusal to create another one, if that one's key is stored here; its name is
+/// stored again.
+fn person_with_key(server: &ServerUrl, refusal: &OfficeError) -> Result<Option<AgentName>> {
+    let is_person = |name: &AgentName| refusal.detail().contains(&format!("has its person already: {name};"));
+    let found = keys::agents(server)?.into_iter().find(is_person);
+    if let (Some(name), Some(token)) = (&found, token(server)?) {
+        store_person(server, name, &token)?;
+    }
+    Ok(found)
 }
 
 /// Whether the name is taken. The office uses the same sentence for every registration.

@@ -160,7 +160,7 @@ pub(crate) async fn household_task(person: &Client, text: &str) -> Result<TaskId
     if is_whole(text) {
         return Ok(parse(text)?);
     }
-    task_among(&person.household_tasks(false).await?, text, "amb task list --household")
+    task_among(&person.household_tasks(false, None).await?.tasks, text, "amb task list --household")
 }
 
 /// The task that a person names.

@@ -11,7 +11,8 @@ use crate::{durable, home};
 
 type StoredKeys = BTreeMap<String, BTreeMap<AgentName, String>>;
 
-fn path() -> Result<PathBuf> {
+/// The file with the keys.
+pub(crate) fn path() -> Result<PathBuf> {
     Ok(home::config_dir()?.join("keys.json"))
 }
 

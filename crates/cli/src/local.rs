@@ -212,6 +212,12 @@ fn last_address() -> Option<String> {
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
+/// The last address of the local office. Another server may use it meanwhile, so no key may be sent there.
+pub(crate) fn last_server() -> Result<ServerUrl> {
+    let address = last_address().context("no local office has run yet; `amb up` starts it")?;
+    Ok(address.parse()?)
+}
+
 fn last_port() -> Option<u16> {
     last_address()?.rsplit_once(':')?.1.parse().ok()
 }

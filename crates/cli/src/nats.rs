@@ -12,22 +12,22 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NatsArgs {
-    /// The NATS server that live goals, or replicas of an office, meet at; several separated by commas
+    /// NATS server that connects live peers, or the replicas of an office; separate several URLs by commas
     #[arg(long, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     pub(crate) nats_url: Option<NatsServers>,
-    /// A shared token
+    /// Token to authenticate to NATS
     #[arg(long, value_name = "TOKEN", env = "NATS_TOKEN", hide_env_values = true)]
     nats_token: Option<String>,
-    /// A user; its password comes from NATS_PASSWORD
+    /// User to authenticate to NATS; the password is read from NATS_PASSWORD
     #[arg(long, value_name = "USER", env = "NATS_USER")]
     nats_user: Option<String>,
-    /// A file with an NKey seed
+    /// File with the NKey seed to authenticate to NATS
     #[arg(long, value_name = "FILE", env = "NATS_NKEY")]
     nats_nkey: Option<PathBuf>,
-    /// A credentials file, as nsc writes it
+    /// NATS credentials file, as written by nsc
     #[arg(long, value_name = "FILE", env = "NATS_CREDS")]
     nats_creds: Option<PathBuf>,
-    /// A PEM file of authorities to trust besides the system's
+    /// PEM file of certificate authorities to trust for NATS, in addition to the system's
     #[arg(long, value_name = "FILE", env = "NATS_CA")]
     nats_ca: Option<PathBuf>,
 }
@@ -35,16 +35,16 @@ pub(crate) struct NatsArgs {
 /// The form in which messages to live goals are written. Both forms are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LiveEnvelope {
-    /// The message alone
+    /// The message without an envelope
     #[default]
     Bare,
-    /// Inside the `Event` that nexo's runtime reads
+    /// The message inside the `Event` that a nexo runtime reads
     Nexo,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct EnvelopeArgs {
-    /// The form in which messages to live goals are written; goals of a nexo runtime read `nexo` alone
+    /// Format of messages to live goals; goals of a nexo runtime read only `nexo`
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     envelope: LiveEnvelope,
 }

@@ -173,7 +173,7 @@ impl OfficeArgs {
                 format!(
                     "{server} does not take the key that is kept here for {name}: the key was renewed elsewhere, or the office's \
                      database replaced. `amb register {name}{flag} --anew` registers it again where the name is free; else the \
-                     office's operator gives it a new key: `amb admin key {name}`"
+                     office's operator gives it a new key: `amb admin key {name}`, and `amb key import {name}{flag}` stores it"
                 )
             }
             None => format!(

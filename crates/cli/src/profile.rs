@@ -11,6 +11,9 @@ use crate::local;
 use crate::offices::CHIPSET_ROOT;
 use crate::saved::{self, SavedOffice};
 
+/// The environment variable with an agent's key.
+pub(crate) const KEY_VARIABLE: &str = "MAILBOX_API_KEY";
+
 /// An environment variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -18,7 +21,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 /// The key that the environment gives, for any server.
 pub(crate) fn key_from_env() -> Option<SecretString> {
-    variable("MAILBOX_API_KEY").map(SecretString::from)
+    variable(KEY_VARIABLE).map(SecretString::from)
 }
 
 impl OfficeArgs {

@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory};
 
 use crate::args::Cli;
 
-const HEAD: &str = "# The command line\n\nWhat `amb --help` and `amb VERB --help` say. Generated: a test compares this page with the program.\n";
+const HEAD: &str = "# The command line\n\nThe output of `amb --help` and `amb COMMAND --help`. Generated; a test compares this page with the program.\n";
 
 fn reference() -> String {
     let mut page = HEAD.to_owned();

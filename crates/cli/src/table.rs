@@ -121,9 +121,10 @@ pub(crate) fn render(
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// The width of the terminal, in columns; `None` where stdout is no terminal.
+/// The width of the terminal, in columns; `None` where stdout is no terminal, or one that does not know its width and
+/// reports 0.
 pub(crate) fn terminal_width() -> Option<u16> {
-    Table::new().width()
+    Table::new().width().filter(|width| *width > 0)
 }
 
 #[cfg(test)]

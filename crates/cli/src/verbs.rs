@@ -22,6 +22,7 @@ pub(crate) mod hook;
 pub(crate) mod household;
 pub(crate) mod inbox;
 pub(crate) mod init;
+pub(crate) mod key;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mcp;

@@ -17,26 +17,30 @@ use crate::{home, output};
 /// The UUID namespace in which offices are hashed into directory names; it must never change.
 const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d7_b90c_f3a6);
 
+/// The name of `amb watch --bell` where others have the name of a client.
+pub(crate) const BELL: &str = "bell";
+
 /// Which sessions of an agent are woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum WakeScope {
-    /// The most recently active one
+    /// The most recently active session
     #[default]
     One,
-    /// Each
+    /// All sessions
     All,
 }
 
 /// The options for waking the client.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WakeArgs {
-    /// Do not wake the client when mail comes
+    /// Do not wake the client when mail arrives
     #[arg(long, conflicts_with_all = ["wake", "wake_again"])]
     no_wake: bool,
-    /// Which sessions of the agent are woken
+    /// Which sessions of the agent to wake
     #[arg(long, value_enum, default_value_t)]
     wake: WakeScope,
-    /// When to wake again while mail stays unread: spans, each after the one before; then it is given up
+    /// Delays of reminders while mail stays unread, each counted from the wake-up before it; after the last reminder
+    /// it gives up
     #[arg(long, value_name = "SPANS", default_value = "1m,5m,30m")]
     wake_again: String,
 }

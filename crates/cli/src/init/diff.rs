@@ -8,9 +8,9 @@ use super::mask::mask;
 /// The most lines of a changed region that are compared one by one; a larger one is shown as replaced.
 const MOST: usize = 2_000;
 
-/// The removed (`-`) and added (`+`) lines, each group under the number of its first line. Empty when nothing changes.
-pub(crate) fn diff(old: &str, new: &str) -> String {
-    let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
+/// The hunks of a unified diff, without the header that names the file. Empty when nothing changes.
+pub(crate) fn diff(old_text: &str, new_text: &str) -> String {
+    let (old, new): (Vec<_>, Vec<_>) = (old_text.lines().collect(), new_text.lines().collect());
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
     let (gone, come) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);
@@ -21,17 +21,33 @@ pub(crate) fn diff(old: &str, new: &str) -> String {
     for (a, b) in kept.into_iter().chain([(gone.len(), come.len())]) {
         if from < a || to < b {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "@@ line {} @@", head + to + 1);
+            let _ = writeln!(out, "@@ -{} +{} @@", range(head + from, a - from), range(head + to, b - to));
             for line in &gone[from..a] {
                 let _ = writeln!(out, "-{}", mask(line));
             }
+            if a > from && head + a == old.len() {
+                out.push_str(end_mark(old_text));
+            }
             for line in &come[to..b] {
                 let _ = writeln!(out, "+{}", mask(line));
+            }
+            if b > to && head + b == new.len() {
+                out.push_str(end_mark(new_text));
             }
         }
         (from, to) = (a + 1, b + 1);
     }
     out
+}
+
+/// The range of a hunk: its first line and its length. An empty range names the line before it.
+fn range(before: usize, count: usize) -> String {
+    format!("{},{count}", if count == 0 { before } else { before + 1 })
+}
+
+/// What follows the last line of a text that does not end with a newline.
+fn end_mark(text: &str) -> &'static str {
+    if text.ends_with('\n') { "" } else { "\\ No newline at end of file\n" }
 }
 
 /// The longest common subsequence, as pairs of indices.
@@ -68,9 +84,10 @@ mod tests {
     #[test]
     fn only_changed_lines_are_shown() {
         assert_eq!(diff("a\nb\n", "a\nb\n"), "");
-        assert_eq!(diff("", "x\ny\n"), "@@ line 1 @@\n+x\n+y\n");
-        assert_eq!(diff("key=secret\nb\nc\n", "key=secret\nb\nB\nc\n"), "@@ line 3 @@\n+B\n");
-        assert_eq!(diff("a\nb\nc\nd\ne\n", "a\nB\nc\nd\nE\n"), "@@ line 2 @@\n-b\n+B\n@@ line 5 @@\n-e\n+E\n");
-        assert_eq!(diff("a\nb\n", "a\n"), "@@ line 2 @@\n-b\n");
+        assert_eq!(diff("", "x\ny\n"), "@@ -0,0 +1,2 @@\n+x\n+y\n");
+        assert_eq!(diff("key=secret\nb\nc\n", "key=secret\nb\nB\nc\n"), "@@ -2,0 +3,1 @@\n+B\n");
+        assert_eq!(diff("a\nb\nc\nd\ne\n", "a\nB\nc\nd\nE\n"), "@@ -2,1 +2,1 @@\n-b\n+B\n@@ -5,1 +5,1 @@\n-e\n+E\n");
+        assert_eq!(diff("a\nb\n", "a\n"), "@@ -2,1 +1,0 @@\n-b\n");
+        assert_eq!(diff("a", "b\n"), "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+b\n");
     }
 }

@@ -52,6 +52,10 @@ impl ConfigFile {
         self.text.as_deref().unwrap_or("")
     }
 
+    pub(crate) fn exists(&self) -> bool {
+        self.text.is_some()
+    }
+
     /// The path of the backup.
     pub(crate) fn backup(&self) -> PathBuf {
         let mut name = self.path.file_name().map(OsString::from).unwrap_or_default();

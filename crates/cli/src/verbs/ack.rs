@@ -1,15 +1,17 @@
 //! `amb ack`: marks messages as handled.
 
+use amb_core::doc::Acknowledged;
+
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids;
 use crate::output::Output;
 
-/// Mark messages as handled; doing it twice is no error
+/// Acknowledge messages as handled (idempotent)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben ack 0199c0de-...")]
 pub(crate) struct AckCommand {
-    /// The messages, or unique prefixes of their ids
+    /// Ids of the messages, or unique prefixes of them
     #[arg(required = true, value_name = "IDS")]
     ids: Vec<String>,
 }
@@ -21,7 +23,7 @@ impl AckCommand {
         for id in &self.ids {
             ids.push(ids::message(&*mailbox, id).await?);
         }
-        let changed = mailbox.ack(&ids).await?;
-        output.result(&serde_json::json!({ "acknowledged": changed }), format!("{changed} acknowledged"))
+        let acknowledged = mailbox.ack(&ids).await?;
+        output.result(&Acknowledged { acknowledged }, format!("{acknowledged} acknowledged"))
     }
 }

@@ -12,7 +12,7 @@ use crate::database::{DatabaseArgs, shown};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Operate a network office by its database
+/// Administer a network office directly in its database
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,11 +31,11 @@ enum AdminVerb {
     AdvanceCursors(AdvanceCursors),
 }
 
-/// Give an agent a new key and end all it had
+/// Create a new API key for an agent and revoke its old keys
 ///
-/// For an agent whose key is lost or was stolen: the new key is printed once, and every key it had stops working. With
-/// PostgreSQL this works while servers run, and they close what the old keys have open within a few seconds. An SQLite
-/// file belongs to one process: stop the server first, and start it again afterwards.
+/// For an agent whose key was lost or stolen. The new key is printed once; all its old keys stop working. With
+/// PostgreSQL this works while servers are running, and they close the connections of the old keys within a few
+/// seconds. With SQLite only one process can use the database: stop the server first, and start it again afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,18 +48,20 @@ struct IssueKey {
     database: DatabaseArgs,
 }
 
-/// Found a household and print its owner's token
+/// Create a household and print its owner token
 ///
-/// A household is one owner's agents and that person, who write to each other without codes. Give the token to that
-/// owner: it registers agents (`amb join URL TOKEN`, then `amb register NAME --server URL --household`) and makes the
-/// person. `amb serve` on a loopback address founds the first household by itself. With SQLite stop the server first.
+/// A household is a person and the agents of that person, who write to each other without codes. Give the token to the
+/// owner, who uses it to register agents (`amb join URL TOKEN`, then `amb register NAME --server URL --household`) and
+/// to create the person. `amb serve` on a loopback address creates the first household automatically. With SQLite, stop
+/// the server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb admin household --database-url postgres://mailbox:secret@localhost/agent_mailbox
-  amb admin household --renew ann         a new owner's token for ann's household; the old one is void")]
+  amb admin household --renew ann         replace the owner token of ann's household")]
 struct FoundHousehold {
-    /// Found none, but replace the owner's token of the household that this agent or person is in
+    /// Do not create a household, but replace the owner token of this agent's or person's household; the old token
+    /// becomes invalid
     #[arg(long, value_name = "NAME")]
     renew: Option<AgentName>,
     #[command(flatten)]
@@ -85,20 +87,21 @@ impl FoundHousehold {
     }
 }
 
-/// Let an agent or a person see the office's health on the dashboard
+/// Make an agent or a person an operator, who sees the office's health
 ///
-/// An operator signs in with `amb --as NAME dashboard` and sees how the office does, and no mail. Where the office
-/// listens on loopback alone, the person of the first household is its operator anyway. With PostgreSQL this works
-/// while servers run; with SQLite stop the server first.
+/// An operator signs in to the dashboard with `amb --as NAME dashboard` and sees the health of the office, but no mail
+/// (unless `amb serve` runs with --operators-read-mail). If the office listens only on loopback, the person of the
+/// first household is always an operator. With PostgreSQL this works while servers are running; with SQLite, stop the
+/// server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb admin operator ann --database-url postgres://mailbox:secret@localhost/agent_mailbox
-  amb admin operator ann --revoke         ann sees it no more")]
+  amb admin operator ann --revoke         ann is no longer an operator")]
 struct SetOperator {
-    /// The agent or person
+    /// Name of the agent or person
     name: AgentName,
-    /// Take it back; it holds from the next page on
+    /// Revoke the operator role; takes effect when the next page is loaded
     #[arg(long)]
     revoke: bool,
     #[command(flatten)]
@@ -120,13 +123,14 @@ impl SetOperator {
     }
 }
 
-/// Put the numbers of every log forward, after the database was put back to an earlier state
+/// Advance the cursors of all logs after the database was reset to an earlier state
 ///
-/// Clients remember how far they have read a log by a number. Where a database is restored from an older copy, or a
-/// server takes over that lacks the last transactions, those numbers would be given a second time, and clients would
-/// take new mail for known. After this they go on a million higher. `amb restore` does it by itself, and so does a
-/// server on PostgreSQL that finds itself on a restored dump, a recovered server or a promoted one; run this where
-/// neither can know, such as after files were copied by hand. It never does harm. With SQLite stop the server first.
+/// A cursor is the number up to which a client has read a log. If the database is restored from an older copy, or a
+/// server without the last transactions takes over (failover), the same numbers would be assigned again, and clients
+/// would skip new mail as already read. This command advances all numbers by a million. `amb restore` does this
+/// automatically, and so does a server on PostgreSQL that detects a restored dump, a recovered server or a promoted
+/// standby; run it where neither can detect the change, such as after copying files by hand. It is always safe to run.
+/// With SQLite, stop the server first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -163,7 +167,11 @@ impl IssueKey {
         store.close().await;
         let agent = agent?;
         output.result(&json!({ "name": agent.name, "api_key": key.reveal() }), key.reveal())?;
-        output.note(format!("the new key of {}; it is not shown again, and its other keys have ended", agent.name));
+        let name = &agent.name;
+        output.note(format!(
+            "the new key of {name}; it is not shown again, and its other keys have ended; `amb key import {name}` stores it \
+             where the agent runs"
+        ));
         Ok(())
     }
 }

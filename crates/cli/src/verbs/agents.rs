@@ -4,11 +4,11 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, ago, preview};
 
-/// List the agents you can write to, and whether they are online
+/// List the agents that you can write to, and whether they are online
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann agents")]
 pub(crate) struct AgentsCommand {
-    /// Only those that are not offline
+    /// Only agents that are not offline
     #[arg(long)]
     online: bool,
 }

@@ -4,11 +4,11 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Approve the request that has this code
+/// Approve a connection request by its code
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben approve XC-992")]
 pub(crate) struct ApproveCommand {
-    /// The code, such as XC-992
+    /// Code of the request, such as XC-992
     code: String,
 }
 

@@ -4,23 +4,24 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, duration};
 
-/// Move old mail of a directory into its archive, by rename
+/// Move old mail of a directory to its archive
 ///
-/// In the chipset layout mail goes to archive/ once the stamp in its name is old enough; in the nanobot layout
-/// processed mail goes into monthly folders. With --as only that agent's mail; else everybody's.
+/// Files are renamed. In the chipset layout, mail is moved to archive/ by the age of the timestamp in its file name; in
+/// the nanobot layout, processed mail is moved to monthly folders. With --as, only the mail of that agent is archived,
+/// otherwise that of all agents.
 ///
-/// `amb watch`, `amb mcp` and `amb bridge` do this by themselves for their agent in the chipset layout, with what was
-/// read and is older than 24 hours.
+/// In the chipset layout, `amb watch`, `amb mcp` and `amb bridge` automatically archive read mail of their agent that
+/// is older than 24 hours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb archive --older-than 24h --keep-unread --dry-run")]
 pub(crate) struct ArchiveCommand {
-    /// Only mail older than this
+    /// Minimum age of the mail to archive
     #[arg(long, value_name = "AGE", default_value = "24h", value_parser = duration)]
     older_than: std::time::Duration,
-    /// Leave unread mail where it is
+    /// Do not archive unread mail
     #[arg(long)]
     keep_unread: bool,
-    /// Only say what would move
+    /// Show what would be archived without moving anything
     #[arg(long)]
     dry_run: bool,
 }

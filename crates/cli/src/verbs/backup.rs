@@ -12,10 +12,11 @@ use crate::output::Output;
 const POSTGRES: &str = "PostgreSQL is backed up with its own tools, while the office works: \
                         pg_dump --format=custom --file=FILE \"$DATABASE_URL\"";
 
-/// Copy the network office's database into a file, while a server works on it
+/// Back up the SQLite database of the network office, even while it runs
 ///
-/// The copy is the office as it was at one moment. It is checked, and on disk, before it gets its name; until then
-/// there is only FILE.making, which the next run replaces. Only you can read it. `amb restore` puts it back.
+/// The backup is a consistent snapshot in one file that only you can read. It is written to FILE.making, verified,
+/// synced to disk and then renamed; the next run replaces a FILE.making that was left behind. `amb restore` restores
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,9 +25,9 @@ Examples:
 
 With PostgreSQL: pg_dump --format=custom --file=FILE \"$DATABASE_URL\"")]
 pub(crate) struct BackupCommand {
-    /// Where the copy goes
+    /// File to write the backup to
     file: PathBuf,
-    /// Replace an existing file
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]

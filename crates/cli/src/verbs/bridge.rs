@@ -25,19 +25,19 @@ const MAX_TURN_SECONDS: u64 = 86_400;
 /// The most turns that run at once.
 const MAX_CONCURRENCY: usize = 64;
 
-/// Wake an agent runtime on new mail and send its answer back
+/// Run an agent for each new message and send its answer back
 ///
-/// A bridge is a process that keeps running. Each mail gets one turn of the runtime, and one reply, whatever is killed
-/// when. Mail that fails again and again is put on a list of its own.
+/// A bridge is a process that keeps running. It runs one turn of the agent for each message and sends one reply, even if
+/// it is killed and restarted meanwhile. A message that fails repeatedly is moved to the list that `dead list` shows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   OPENCLAW_GATEWAY_TOKEN=... amb --as ben bridge openclaw
-  amb --as ben bridge acp -- gemini --acp                  one agent that stays, and remembers each peer
-  amb --as ben bridge exec -- ./answer.sh                  mail on stdin, the answer from stdout
-  amb --as ben bridge exec --input prompt -- claude -p     a Claude Code turn for each mail
+  amb --as ben bridge acp -- gemini --acp                  one agent process for all messages
+  amb --as ben bridge exec -- ./answer.sh                  message on stdin, answer from stdout
+  amb --as ben bridge exec --input prompt -- claude -p     a Claude Code turn for each message
   amb bridge run bridges.toml                              several bridges in one process
-  amb bridge install bridges.toml                          and started again after a reboot
+  amb bridge install bridges.toml                          the same as a service
   amb bridge status
   amb bridge dead list")]
 pub(crate) struct BridgeCommand {
@@ -47,19 +47,19 @@ pub(crate) struct BridgeCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum BridgeVerb {
-    /// Wake an OpenClaw agent through its gateway
+    /// Run a turn of an OpenClaw agent for each message, through its gateway
     Openclaw(openclaw::OpenClawArgs),
-    /// Keep an agent that speaks the Agent Client Protocol running, and give it each mail
+    /// Run a turn of a resident agent for each message, over the Agent Client Protocol
     Acp(acp::AcpArgs),
-    /// Run a command for each mail
+    /// Run a command for each message
     Exec(exec::ExecArgs),
-    /// Run the bridges that a file names, each started again when it fails
+    /// Run all bridges of a file, and restart each one that fails
     Run(run::RunArgs),
-    /// Have the bridges of a file started by systemd or launchd, also after a reboot
+    /// Install the bridges of a file as a user service of systemd or launchd
     Install(install::InstallArgs),
     /// Show your bridges and their state
     Status(StateArgs),
-    /// Messages that bridges gave up on
+    /// List and retry messages that were given up after repeated failures
     Dead {
         #[command(subcommand)]
         action: DeadVerb,
@@ -75,11 +75,11 @@ struct StateArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum DeadVerb {
-    /// List them, oldest first
+    /// List the messages that were given up, oldest first
     List(StateArgs),
-    /// Retry one
+    /// Retry one of these messages
     Retry {
-        /// The message
+        /// The id of the message
         id: MessageId,
         #[command(flatten)]
         which: StateArgs,
@@ -88,17 +88,17 @@ enum DeadVerb {
 
 #[derive(Debug, clap::Args)]
 struct BridgeArgs {
-    /// How many turns run at once; those of one conversation run one after another
+    /// How many turns run at once; turns of one conversation run one after the other
     #[arg(long, value_name = "N", default_value_t = amb_bridge::DEFAULT_CONCURRENCY, value_parser = concurrency)]
     concurrency: usize,
-    /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it
-    /// with the answer; `ask` for models, `accept` for commands with --input text or json
+    /// How tasks are handled: with `ask` the answer decides, with `accept` the bridge accepts each task before its turn
+    /// and completes it with the answer. Default: `accept` for commands with --input text or json, else `ask`
     #[arg(long, value_name = "HOW", value_parser = tasks)]
     tasks: Option<TaskHandling>,
-    /// Give up on a message after this many failures
+    /// Give up a message after this many failures
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: u32,
-    /// The directory of the bridge's state, instead of one in your data directory
+    /// The directory of the bridge's state; default: one in your data directory
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -134,6 +134,15 @@ impl BridgeArgs {
 }
 
 impl BridgeVerb {
+    /// The runtime, for people, as far as it is known before it was reached.
+    fn runtime(&self) -> String {
+        match self {
+            BridgeVerb::Acp(acp) => format!("ACP agent {}", acp.command.join(" ")),
+            BridgeVerb::Exec(exec) => format!("command {}", exec.command.join(" ")),
+            _ => "OpenClaw".to_owned(),
+        }
+    }
+
     /// Runs one bridge until it is stopped.
     async fn bridge(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self {

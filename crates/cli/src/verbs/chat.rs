@@ -31,11 +31,11 @@ const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
 /// The subject of a conversation that begins here.
 const SUBJECT: &str = "Chat";
 
-/// Talk with an agent: each line is a message, answers come as they are sent
+/// Chat with an agent interactively: each line is sent as a message
 ///
-/// Goes on with the newest conversation with that agent, and shows whether it is there, what it answers, and when it
-/// has read what you wrote. Ctrl-D ends it. In a pipe each line of stdin is sent, and with --wait an answer is waited
-/// for.
+/// Continues the newest conversation with the agent. Shows its replies as they arrive, its presence, and when it has
+/// read your messages. Ctrl-D ends the chat. In a pipe, each line of stdin is sent; with --wait it then waits for a
+/// reply.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,15 +43,15 @@ Examples:
   amb chat codex --subject 'The failing test'
   echo 'are you done?' | amb chat codex --wait 2m")]
 pub(crate) struct ChatCommand {
-    /// The agent to talk with
+    /// Agent to chat with
     agent: AgentName,
-    /// Begin, or go on with, the conversation that has this subject
+    /// Start or continue the conversation with this subject
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// How many of the last messages to show first
+    /// Number of previous messages to show at the start
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=i64::from(limits::MAX_HISTORY)))]
     last: u32,
-    /// At the end of stdin, wait this long for an answer, such as 90s or 5m
+    /// At the end of stdin, wait this long for a reply, such as 90s or 5m
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     wait: Option<Duration>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct ChatCommand {
 impl ChatCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
-        let mut conversation = Conversation::begin(&self, Arc::clone(&mailbox), output).await?;
+        let mut conversation = Chat::begin(&self, Arc::clone(&mailbox), output).await?;
         let heartbeats = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
         conversation.start_typing();
         let ended = tokio::select! {
@@ -77,7 +77,7 @@ impl ChatCommand {
 }
 
 /// A running conversation.
-struct Conversation {
+struct Chat {
     mailbox: Arc<dyn Mailbox>,
     output: Output,
     with: AgentName,
@@ -95,7 +95,7 @@ struct Conversation {
     typing: Option<Typing>,
 }
 
-impl Conversation {
+impl Chat {
     async fn begin(chat: &ChatCommand, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
         // The cursor is taken before anything is shown, so that nothing is missed in between.
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The most candidates.
 const MAX_CANDIDATES: usize = 200;
 
-/// Print names that can stand at a place of the command line, one a line; nothing where they cannot be had
+/// Print completion candidates, one per line; nothing if they are not available
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb complete agents")]
 pub(crate) struct CompleteCommand {
@@ -26,9 +26,9 @@ pub(crate) struct CompleteCommand {
 enum CompletionKind {
     /// Agents that you can write to
     Agents,
-    /// Agents of yours, whose keys are kept
+    /// Your own agents, whose keys are stored
     Mine,
-    /// Tasks that have not ended
+    /// Open tasks
     Tasks,
     /// Saved offices
     Offices,

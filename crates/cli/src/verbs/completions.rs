@@ -9,9 +9,9 @@ use crate::args::{Cli, OfficeArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Print completions for a shell
+/// Print a completion script for a shell
 ///
-/// In bash, zsh and fish they know your agents, your open tasks and your offices by their names, too.
+/// In bash, zsh and fish it also completes the names of agents and offices, and open tasks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,7 +19,7 @@ Examples:
   amb completions zsh > ~/.zfunc/_amb
   amb completions fish > ~/.config/fish/completions/amb.fish")]
 pub(crate) struct CompletionsCommand {
-    /// Which shell
+    /// Shell to generate the script for
     shell: Shell,
 }
 

@@ -7,7 +7,7 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, ago, preview};
 
-/// List your connections, or end one
+/// List your connections; revoke one, block or unblock an agent
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb --as ben connections\n  amb --as ben connections revoke ann")]
 pub(crate) struct ConnectionsCommand {
@@ -17,28 +17,28 @@ pub(crate) struct ConnectionsCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum ConnectionsVerb {
-    /// End an active connection
+    /// Revoke an active connection
     Revoke {
         /// The other agent
         name: AgentName,
     },
-    /// Block an agent: nothing it sends reaches you, requests included
+    /// Block an agent: you receive no messages and no connection requests from it
     Block {
         /// The other agent
         name: AgentName,
     },
-    /// Remove a block; you are not connected afterwards
+    /// Unblock an agent; this does not restore the connection
     Unblock {
         /// The other agent
         name: AgentName,
     },
 }
 
-/// Refuse a request for a connection
+/// Reject a connection request
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben reject ann")]
 pub(crate) struct RejectCommand {
-    /// The agent that asked
+    /// Agent that sent the request
     name: AgentName,
 }
 

@@ -6,14 +6,14 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Print a link that opens the dashboard once, and open it
+/// Print a one-time link to the dashboard, and open it in a browser
 ///
-/// The link signs one browser in and is void after five minutes. It is opened where this runs in a terminal with a
-/// screen.
+/// The link signs in one browser and expires after five minutes. A browser is opened only if this runs in a terminal
+/// and there is a graphical display.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb dashboard\n  amb dashboard --no-open")]
 pub(crate) struct DashboardCommand {
-    /// Only print the link
+    /// Print the link without opening a browser
     #[arg(long)]
     no_open: bool,
 }

@@ -17,23 +17,23 @@ use screen::Screen;
 
 /// Watch three agents work together in a temporary office
 ///
-/// For half a minute three scripted agents connect, hand over a task with its progress and result, catch up after one
-/// was away, and are stopped when they answer each other without end. Everything shown is what the office really
-/// answered or told them. Where there is a screen, the office's dashboard opens in a browser; its link is printed in
-/// any case. Needs no configuration and no network, does not touch your own office, and removes everything at its end,
-/// also after Ctrl-C.
+/// For half a minute, three scripted agents connect, pass on a task with its progress and result, catch up after one
+/// was offline, and are stopped by loop protection when they answer each other endlessly. All output comes from real
+/// responses and events of the office. The dashboard opens in a browser if there is a graphical display; its link is
+/// always printed. The demo needs no configuration and no network, does not touch your own office, and deletes
+/// everything when it ends, even after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb demo
-  amb demo --no-open        with a link to the dashboard, without a browser
+  amb demo --no-open        print the link to the dashboard, open no browser
   amb demo --fast           without pauses, for tests
   amb demo --fast --json | jq -r 'select(.type == \"event\") | .event.type'")]
 pub(crate) struct DemoCommand {
-    /// Without pauses, and without the dashboard
+    /// Run without pauses and without the dashboard
     #[arg(long)]
     fast: bool,
-    /// Print the link to the dashboard, and open no browser on it
+    /// Print the link to the dashboard without opening a browser
     #[arg(long)]
     no_open: bool,
 }

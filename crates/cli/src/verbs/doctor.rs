@@ -13,23 +13,22 @@ use crate::home;
 use crate::output::{Output, visible};
 use crate::table::Tone;
 
-/// Find what is wrong with an office and its doors, and say how to mend it
+/// Check an office and its clients for problems, and suggest fixes
 ///
-/// At a server, or where none was named: whether the office is up and takes mail, whether your key opens it, whether
-/// the clocks agree, whether there is room on the disk, whether your keys are yours alone, whether the clients that
-/// `amb init` set up can start `amb`, and whether a wake-up failed.
+/// At a server, or if no office is given, it checks that the office is running and accepts mail, that it accepts your
+/// key, that the clocks agree, that there is disk space, that only you can read your keys, that the clients configured
+/// by `amb init` can start `amb`, and that no wake-up failed.
 ///
-/// In a directory: temporary files that a crash left, messages that do not parse, stale leases and a broken registry,
-/// and what was put aside in corrupt/ and refused/, which only a person can judge. --mend mends what can be mended
-/// there.
+/// In a directory, it looks for temporary files left by a crash, messages that do not parse, stale leases, a broken
+/// registry, and files in corrupt/ and refused/, which a person must check. --mend repairs what can be repaired.
 ///
-/// Exit code 1 where something is wrong and was not mended.
+/// Exits with code 1 if there are problems that were not repaired.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  amb doctor\n  amb --server https://mail.example --as ann doctor\n  amb --dir mail doctor --mend"
 )]
 pub(crate) struct DoctorCommand {
-    /// In a directory: mend what can be mended; nothing is deleted that could be mail
+    /// In a directory: repair what can be repaired; deletes nothing that could be mail
     #[arg(long)]
     mend: bool,
 }

@@ -7,9 +7,9 @@ use crate::failure::Failure;
 use crate::local;
 use crate::output::Output;
 
-/// End the local office; what it accepted is kept
+/// Stop the local office; its mail stays stored
 ///
-/// It finishes what it has accepted first. Mail rests where it is, and `amb up` goes on with it.
+/// The office finishes the requests that it has accepted, then stops. `amb up` starts it again with the same mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb down")]
 pub(crate) struct DownCommand {}

@@ -13,10 +13,11 @@ use crate::durable;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Write all of your own mail, sent and received, as JSON lines
+/// Export all your mail, sent and received, as JSON lines
 ///
-/// One message with its receipts a line, session by session, oldest first within each. Marks nothing as read. Mail that
-/// comes while it runs may be in it or not. In a file only you can read it, and it gets its name when it is whole.
+/// Each line is a message with its receipts, grouped by session, oldest first within each. Does not mark messages as
+/// read. Mail that arrives during the export may or may not be included. With --output, only you can read the file, and
+/// it appears under its name only when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +27,7 @@ pub(crate) struct ExportCommand {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace an existing file
+    /// Overwrite an existing file
     #[arg(long, requires = "output")]
     force: bool,
     /// Only messages sent at or after this time

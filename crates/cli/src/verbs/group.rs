@@ -8,10 +8,10 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Make groups, join and leave them
+/// Create, join and leave groups
 ///
-/// A group is written to by its name, with `amb send`, by its members; each other member gets a copy. When its owner
-/// leaves, the group is the member's that registered first.
+/// Members write to a group with `amb send` and its name; every other member gets a copy. When the owner leaves, the
+/// member that registered first becomes the owner.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,21 +26,21 @@ pub(crate) struct GroupCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum GroupVerb {
-    /// The groups that you are in or were invited to
+    /// List the groups that you are a member of or invited to
     List,
-    /// Make a group; you are its owner and first member
+    /// Create a group; you become its owner and first member
     Create {
-        /// Its name, which no agent has
+        /// Name of the group; no agent may have it
         group: AgentName,
     },
-    /// Invite an agent that you are connected with to a group of yours
+    /// Invite an agent that you are connected with to a group that you own
     Invite {
         /// The group
         group: AgentName,
         /// The agent
         agent: AgentName,
     },
-    /// Agree to an invitation
+    /// Accept an invitation to a group
     Join {
         /// The group
         group: AgentName,
@@ -50,7 +50,7 @@ enum GroupVerb {
         /// The group
         group: AgentName,
     },
-    /// Take an agent out of a group of yours, or its invitation back
+    /// Remove an agent from a group that you own, or cancel its invitation
     Remove {
         /// The group
         group: AgentName,

@@ -21,22 +21,21 @@ const TIMEOUT: Duration = Duration::from_millis(800);
 /// The most bytes that are read of a client's input, which may contain long results of tools.
 const MAX_INPUT: u64 = 16 * 1024 * 1024;
 
-/// Tell a client of mail between two steps: JSON in, JSON out
+/// Notify a coding agent of new mail from its hooks: JSON in, JSON out
 ///
-/// For the hooks of coding agents. Says how many messages are unread and from whom, never what they say, once for each
-/// mail; prints nothing where there is nothing new. With `stop` the client goes on instead of ending its turn, only
-/// while there is mail that it was not told of, and never twice in a row. Where the office is out of reach it is silent
-/// and ends with 0.
+/// Prints the number of unread messages and their senders, never their text, once for each message; prints nothing if
+/// there is no new mail. With `stop` the client continues instead of ending its turn, only if there is mail that it was
+/// not notified of, and never twice in a row. If the office is unreachable, it prints nothing and exits with 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   echo '{\"session_id\":\"s\",\"hook_event_name\":\"PostToolUse\"}' | amb --as ben hook claude post-tool
-  in Claude Code's settings:  {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"amb --as ben hook claude stop\"}]}]}}")]
+  in the settings of Claude Code:  {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"amb --as ben hook claude stop\"}]}]}}")]
 pub(crate) struct HookCommand {
-    /// The client
+    /// Client that runs the hook
     #[arg(value_enum)]
     client: HookClient,
-    /// The event
+    /// Event of the client that triggers the hook
     #[arg(value_enum)]
     event: HookEvent,
 }

@@ -37,7 +37,8 @@ enum HouseholdVerb {
     List,
     /// The conversations of your agents, the one with the newest message first; `amb end` ends one
     Sessions,
-    /// Create the household's person, as whom you write, under this name; only where there is none yet
+    /// Create the household's person, as whom you write, under this name; only where there is none yet. `amb up` creates
+    /// one: there, use `amb up --person NAME`
     Person {
         /// The name
         name: AgentName,
@@ -101,8 +102,8 @@ impl HouseholdCommand {
             Some(HouseholdVerb::Sessions) => sessions(&open(office).await?.household_sessions().await?, output),
             Some(HouseholdVerb::Person { name }) => {
                 let server = server(office)?;
-                let person = household::create_person(server, &name, &household::required_token(server)?).await?;
-                output.result(&json!({ "person": person }), format!("you write as {person} here"))
+                household::name_person(server, &name).await?;
+                output.result(&json!({ "person": name }), format!("you write as {name} here"))
             }
             Some(HouseholdVerb::Add { name }) => {
                 let server = server(office)?;

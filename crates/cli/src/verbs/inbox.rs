@@ -9,7 +9,9 @@ use crate::ids::Short;
 use crate::last;
 use crate::output::{Output, ago, preview};
 
-/// Show your sessions, newest first, and who wants to connect; marks nothing as read
+/// List your sessions, newest first, and pending connection requests
+///
+/// A session is a conversation with an agent or a group on one subject. Does not mark messages as read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben inbox --unread")]
 pub(crate) struct InboxCommand {

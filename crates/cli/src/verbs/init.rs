@@ -5,6 +5,7 @@ mod change;
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
+use amb_core::doc::RegisterBody;
 use amb_core::{AgentName, Card, Code, Mailbox, OfficeError};
 use anyhow::Context;
 use serde_json::json;
@@ -91,7 +92,11 @@ impl InitCommand {
         let mut settings = self.client.settings(&account, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
         let warnings = self.warnings(&account, &config)?;
-        if !self.server_only {
+        if self.server_only {
+            // These allow the tools. A choice that is in the file stays.
+            let server = self.client.path(&self.name);
+            settings.iter_mut().filter(|setting| setting.path == server).for_each(|setting| setting.defaults.clear());
+        } else {
             settings.extend(self.client.more_settings(&account, &self.name, self.hooks()));
         }
         // Everything is planned before anything is written, so that errors are found first.
@@ -400,10 +405,11 @@ async fn register(
         None => {
             let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
             // The same variable that `amb register` reads.
-            let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
+            let registration_token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
             let household = household::token_to_join(&office, server, false)?;
-            let household = household.as_ref().map(ExposeSecret::expose_secret);
-            amb_client::register(server, name, card, None, token.as_deref(), household).await?.api_key
+            let household_token = household.map(|token| token.expose_secret().to_owned());
+            let body = RegisterBody { registration_token, household_token, ..RegisterBody::new(name, card) };
+            amb_client::register(server, &body).await?.api_key
         }
     };
     let path = keys::store(server, name, key.expose_secret())?;

@@ -36,10 +36,11 @@ const COLUMNS: u16 = 120;
 /// The most mailboxes of a directory that are followed.
 const MAX_MAILBOXES: usize = 200;
 
-/// Show what happened, oldest first, and with --follow what happens
+/// Show past events, oldest first, and new ones with --follow
 ///
-/// Without --as: in everybody's mailbox, which at a server is that of everybody in your household. With --as: in that
-/// one's own. Messages, tasks and their updates, receipts, requests for connections. Marks nothing as read.
+/// Events are messages, tasks and their updates, receipts and connection requests. Without --as: events of all
+/// mailboxes; at a server, those of all members of your household. With --as: events of that agent's mailbox. Does not
+/// mark messages as read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,17 +49,17 @@ Examples:
   amb --dir mail log --follow --kind task --kind task_update
   amb log --json --limit 100")]
 pub(crate) struct LogCommand {
-    /// Only what has to do with this agent; repeat for more
+    /// Only events that involve this agent (repeatable)
     #[arg(long = "agent", value_name = "NAME")]
     agents: Vec<AgentName>,
-    /// Only this kind: message, task, task_update, receipt, connection, or a label such as work_assignment; repeat for
-    /// more
+    /// Only events of this kind: message, task, task_update, receipt, connection, or a custom label such as
+    /// work_assignment (repeatable)
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
-    /// Only what happened since then: a time (2026-12-01T12:00:00Z) or a span (90m, 2h, 3d)
+    /// Only events since this time (2026-12-01T12:00:00Z), or of this last period (90m, 2h, 3d)
     #[arg(long, value_name = "T", value_parser = since)]
     since: Option<Timestamp>,
-    /// How many past events to show
+    /// Number of past events to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Keep printing new events until interrupted

@@ -10,11 +10,11 @@ use crate::args::{Cli, OfficeArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Write manual pages into a directory, one for each verb
+/// Write manual pages to a directory, one for each command
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb man ~/.local/share/man/man1 && man amb-send")]
 pub(crate) struct ManCommand {
-    /// The directory; created if it does not exist
+    /// Directory to write to; created if it does not exist
     dir: PathBuf,
 }
 

@@ -18,30 +18,31 @@ use crate::signals::shutdown;
 use crate::verbs::peers::Delegates;
 use crate::waking::WakeArgs;
 
-/// Serve your mailbox to a model as MCP tools, on stdin and stdout
+/// Run an MCP server with your mailbox as tools, on stdin and stdout
 ///
-/// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may
-/// be killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory
-/// that is not there yet is made, with the agent in it.
+/// If MAILBOX_SERVER_URL and MAILBOX_API_KEY are set, it needs no flags. The process stores no mail and can be killed
+/// at any time. It also starts while the office is unreachable; its tools return an error until the office is back. A
+/// directory that does not exist is created, with the agent in it.
 ///
-/// On stdio it wakes its client when mail comes: Claude Code by its session's inbox socket, Codex by `codex queue`,
-/// Qwen Code by its socket. A wake-up says how many are unread and from whom, never what they say. `amb wake test`
-/// shows whether a client can be woken, --no-wake turns it off.
+/// On stdio it wakes its client when mail arrives: Claude Code through the inbox socket of its session, Codex through
+/// `codex queue`, Qwen Code through its socket. A wake-up contains the number of unread messages and their senders,
+/// never their text. `amb wake test` checks whether a client can be woken; --no-wake disables wake-ups.
 ///
-/// With --nats-url the agent is live while this runs: list_peers shows who else is, send_to_peer reaches them at once,
-/// and mailbox_wait tells what they say. Whoever does not run now gets mail.
+/// With --nats-url the agent is a live peer while this process runs: list_peers lists the other live peers,
+/// send_to_peer sends to them immediately, and mailbox_wait returns their messages. Agents that are not running get
+/// mail instead.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb --dir ~/.nanobot/mailboxes --as coder mcp
   MAILBOX_SERVER_URL=http://127.0.0.1:8000 MAILBOX_API_KEY=amb_... amb mcp
-  amb --as coder mcp --http 127.0.0.1:8901          at http://127.0.0.1:8901/mcp
-  amb --as coder mcp --nats-url nats://127.0.0.1:4222    live while this runs")]
+  amb --as coder mcp --http 127.0.0.1:8901          serve at http://127.0.0.1:8901/mcp
+  amb --as coder mcp --nats-url nats://127.0.0.1:4222    as a live peer")]
 pub(crate) struct McpCommand {
-    /// Serve streamable HTTP on this loopback address instead
+    /// Serve streamable HTTP on this loopback address and port instead of stdio
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
-    /// With --http: a web origin that may call, besides the address itself; repeat for more
+    /// With --http: web origin that may send requests, in addition to the address itself (repeatable)
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     allowed_origins: Vec<String>,
     #[command(flatten)]

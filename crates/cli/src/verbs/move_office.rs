@@ -17,11 +17,11 @@ use crate::signals::interruption;
 /// The interval of progress lines where stderr is no terminal.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Move the network office from SQLite to PostgreSQL
+/// Migrate the network office from SQLite to PostgreSQL
 ///
-/// Stop the server first; start it again on the new database when this says that it is done. Interrupted at any point,
-/// the same command goes on where it stopped. At the end every row of both sides is compared, and only then can a
-/// server open the new database. The SQLite file is only read, and stays as it is.
+/// Stop the server first, and start it with the new database when the migration is complete. If it is interrupted, run
+/// the same command again: it resumes. At the end it compares every row of both databases; until then no server can
+/// open the new one. The SQLite file is not modified.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,10 +29,10 @@ Examples:
   amb move --to postgres://mailbox:secret@localhost/agent_mailbox
   AMB_MOVE_TO=postgres://mailbox@db/agent_mailbox amb move --database-url sqlite:/var/lib/amb/mailbox.db")]
 pub(crate) struct MoveCommand {
-    /// The PostgreSQL database to move to; it must be empty, or hold a part of this move
+    /// Target PostgreSQL database; it must be empty, or contain an interrupted migration of the same office
     #[arg(long, value_name = "URL", env = "AMB_MOVE_TO", hide_env_values = true)]
     to: String,
-    /// Where the file has changed since a move that was interrupted: remove what that move copied, and begin anew
+    /// If the SQLite file has changed since an interrupted migration: delete what it has copied, and start again
     #[arg(long)]
     start_over: bool,
     #[command(flatten)]

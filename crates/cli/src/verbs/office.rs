@@ -13,10 +13,10 @@ use crate::output::Output;
 use crate::saved::{self, LOCAL, SavedOffice};
 use crate::{keys, local};
 
-/// Save offices by name, and choose which one your verbs use
+/// Save offices by name, and select the default one
 ///
-/// Without one that is chosen, verbs use the local office (`amb up`). `--office NAME` uses another for once. Keys of
-/// all offices are kept in one file, keys.json in your configuration directory.
+/// If none is selected, commands use the local office (`amb up`). `--office NAME` selects another for one command. The
+/// keys of all offices are stored in keys.json in your configuration directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,25 +32,25 @@ pub(crate) struct OfficeCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum OfficeVerb {
-    /// Save an office; --as says who speaks there
+    /// Save an office; --as sets the agent to act as there
     Add {
-        /// Its name
+        /// Name to save the office under
         name: String,
-        /// Its address, such as https://mail.example, or a directory
+        /// URL of the office, such as https://mail.example, or a directory
         place: String,
     },
-    /// Use a saved office from now on; `local` is the one that `amb up` starts
+    /// Set the default office; `local` is the one that `amb up` starts
     Use {
         /// The name of the office
         name: String,
     },
-    /// Your offices, the one in use first, with whose keys you have there
+    /// List your offices, the default first, and the agents whose keys you have there
     List,
-    /// Forget a saved office
+    /// Remove a saved office
     Remove {
         /// The name of the office
         name: String,
-        /// Forget the keys that are kept for it, too; nobody can speak for those agents then
+        /// Also delete the stored keys of its agents; nobody can act as these agents afterwards
         #[arg(long)]
         keys: bool,
     },

@@ -13,7 +13,7 @@ use crate::nats::{EnvelopeArgs, NatsArgs, connect, unreachable};
 use crate::output::{Output, preview, visible};
 use crate::signals::interrupted;
 
-/// List the agents that run now, and whether you may write to them
+/// List live peers (running agents), and whether you may write to them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann peers --nats-url nats://127.0.0.1:4222")]
 pub(crate) struct PeersCommand {
@@ -23,7 +23,7 @@ pub(crate) struct PeersCommand {
     delegates: Delegates,
 }
 
-/// Write to agents that run now, or be one of them
+/// Send to live peers (running agents), or listen as one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,16 +37,16 @@ pub(crate) struct PeerCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum PeerVerb {
-    /// Send to every live goal of an agent, or of everybody with '*', or to one goal by its id
+    /// Send to all live goals (runs) of an agent, of all agents ('*'), or to one goal by its id
     Send {
-        /// The agent; '*'; or one goal, listed or not, as GOAL or AGENT/GOAL
+        /// Recipient: an agent; '*' for all agents; or one goal as GOAL or AGENT/GOAL, which need not be listed
         to: String,
-        /// What to say, 64 KB at most; - reads it from stdin
+        /// Text of the message, at most 64 KB; - reads stdin
         message: String,
-        /// Ties a question to its answers: a UUID
+        /// UUID that correlates a question with its answers
         #[arg(long, value_name = "UUID")]
         correlation_id: Option<String>,
-        /// Leave the message in the mailbox of an agent that does not run now
+        /// If the agent is not running, store the message in its mailbox
         #[arg(long)]
         durable: bool,
         #[command(flatten)]
@@ -56,15 +56,15 @@ enum PeerVerb {
         #[command(flatten)]
         nats: NatsArgs,
     },
-    /// Be a live goal: print each block of peer messages as a model would see it, until interrupted
+    /// Join as a live goal and print peer messages as a model would see them, until interrupted
     Listen {
-        /// What others are told about this goal
+        /// Description of this goal, which others see
         #[arg(long, value_name = "D", default_value = "")]
         description: String,
-        /// Ring when durable mail comes to your mailbox too
+        /// Also print a hint when durable mail arrives in your mailbox
         #[arg(long)]
         mail: bool,
-        /// Stop after this many messages
+        /// Exit after this many messages
         #[arg(long, value_name = "N")]
         count: Option<usize>,
         #[command(flatten)]
@@ -74,7 +74,7 @@ enum PeerVerb {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Delegates {
-    /// Whom you may write to: a name, or a beginning such as team-*; repeat for more [default: everybody]
+    /// Agent that you may write to: a name, or a prefix such as team-* (repeatable) [default: all agents]
     #[arg(long = "allowed-delegate", value_name = "GLOB")]
     allowed: Vec<String>,
 }
@@ -116,7 +116,13 @@ impl PeerCommand {
                 output.result(&report, summary(&report))?;
                 report.unreachable_reasons.iter().for_each(|reason| output.note(visible(reason)));
                 if report.reached_nobody() {
-                    return Err(Failure::not_found("the message reached nobody; `amb peers` lists who is live"));
+                    return Err(Failure::not_found(match AgentName::parse(&send.to) {
+                        Ok(agent) if !durable && uuid::Uuid::parse_str(&send.to).is_err() => format!(
+                            "the message reached nobody: {agent} does not run now; --durable leaves it in the mailbox of {agent}, \
+                             `amb peers` lists who runs"
+                        ),
+                        _ => "the message reached nobody; `amb peers` lists who is live".to_owned(),
+                    }));
                 }
                 Ok(())
             }

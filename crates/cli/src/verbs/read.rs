@@ -12,22 +12,22 @@ use crate::last;
 use crate::output::{Output, ago, visible};
 use crate::table::Tone;
 
-/// Read a session, and mark what is shown as read
+/// Show the messages of a session and mark them as read
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb read                                  what came last and is not read yet
+  amb read                                  the newest conversation with unread mail
   amb read ann                              the newest conversation with ann
-  amb --as ben read 0199c0de --limit 50     by the beginning of its id, as `amb inbox` shows it")]
+  amb --as ben read 0199c0de --limit 50     by a prefix of its session id, as shown by `amb inbox`")]
 pub(crate) struct ReadCommand {
-    /// The agent whose newest session it is, or the session, or a unique prefix of its id. Without it, the
-    /// newest session with unread mail, else the newest
+    /// Agent, for the newest session with it; or session id, or a unique prefix of one [default: the newest session
+    /// with unread mail, otherwise the newest]
     #[arg(value_name = "SESSION")]
     session: Option<String>,
-    /// How many messages, the newest
+    /// Number of messages to show, the newest ones
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::MAX_HISTORY)))]
     limit: u32,
-    /// Only messages before this one
+    /// Only messages before the one with this id
     #[arg(long, value_name = "ID")]
     before: Option<String>,
 }
@@ -55,6 +55,9 @@ impl ReadCommand {
             let mut lines = body(&message.content, &message.parts).into_iter();
             lines.try_for_each(|line| output.say(format!("    {}", output.wrap(&line, 4))))?;
         }
+        if let Some(last) = history.messages.last().filter(|_| history.truncated) {
+            output.note(format!("there are more; `amb read {session} --before {}` shows them", last.id));
+        }
         Ok(())
     }
 }
@@ -62,8 +65,7 @@ impl ReadCommand {
 /// For a person: a relative time, and shortened ids.
 fn title(message: &MessageView, short: Short, output: Output) -> String {
     let name = output.paint(Tone::Strong, message.sender_name.as_str());
-    let person = if message.from_person { " (person)" } else { "" };
-    let mut line = format!("{name}{person}  {}", ago(message.created_at));
+    let mut line = format!("{name}{}  {}", person_mark(message), ago(message.created_at));
     if message.kind != Kind::Message {
         line.push_str(&format!("  [{}]", visible(message.kind.as_str())));
     }
@@ -79,8 +81,10 @@ fn title(message: &MessageView, short: Short, output: Output) -> String {
     line
 }
 
+/// For a program: the exact time, and whole ids.
 fn heading(message: &MessageView) -> String {
-    let mut line = format!("{}  {}  {}", message.sender_name, message.created_at, message.id);
+    let mark = person_mark(message);
+    let mut line = format!("{}{mark}  {}  {}", message.sender_name, message.created_at, message.id);
     if message.kind != Kind::Message {
         line.push_str(&format!("  [{}]", visible(message.kind.as_str())));
     }
@@ -91,6 +95,11 @@ fn heading(message: &MessageView) -> String {
         line.push_str(&format!("  {}", message.priority));
     }
     line
+}
+
+/// Marks mail from the person of the reader's household.
+fn person_mark(message: &MessageView) -> &'static str {
+    if message.from_person { " (person)" } else { "" }
 }
 
 /// The lines of a message, without control sequences for the terminal.

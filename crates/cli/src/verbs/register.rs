@@ -1,7 +1,8 @@
 //! `amb register`: registers an agent or changes its card.
 
 use amb_client::ExposeSecret;
-use amb_core::{AgentName, AllowFrom, Card};
+use amb_core::doc::RegisterBody;
+use amb_core::{AgentName, AllowFrom, Card, OfficeError};
 use serde_json::{Value, json};
 
 use crate::args::OfficeArgs;
@@ -56,6 +57,13 @@ pub(crate) struct RegisterCommand {
 
 impl RegisterCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        if office.server.is_none() {
+            let server_only = [("--owner-contact", self.owner_contact.is_some()), ("--household", self.household)];
+            if let Some((option, _)) = server_only.iter().find(|(_, given)| *given) {
+                let detail = format!("{option} is for a server: a directory stores no owners and has no household");
+                return Err(OfficeError::unsupported(detail).into());
+            }
+        }
         let names = if self.names.is_empty() { vec![office.acting_agent()?] } else { self.names.clone() };
         let (mut documents, mut result) = (Vec::new(), Ok(()));
         for name in &names {
@@ -96,15 +104,13 @@ impl RegisterCommand {
                 let card = self.card(Card::default());
                 card.check()?;
                 let household = household::token_to_join(&office, server, self.household)?;
-                let registered = amb_client::register(
-                    server,
-                    name,
-                    card,
-                    self.owner_contact.clone(),
-                    self.registration_token.as_deref(),
-                    household.as_ref().map(ExposeSecret::expose_secret),
-                )
-                .await?;
+                let body = RegisterBody {
+                    owner_contact: self.owner_contact.clone(),
+                    registration_token: self.registration_token.clone(),
+                    household_token: household.map(|token| token.expose_secret().to_owned()),
+                    ..RegisterBody::new(name, card)
+                };
+                let registered = amb_client::register(server, &body).await?;
                 let path = keys::store(server, name, registered.api_key.expose_secret())?;
                 if output.json {
                     return Ok(Some(json!({ "id": registered.id, "name": registered.name, "key_file": path })));
@@ -129,6 +135,11 @@ impl RegisterCommand {
                 match &office.server {
                     Some(server) => {
                         output.say(format!("{} has a key at {server} already; its card is as you said", entry.name))?;
+                        if self.owner_contact.is_some() {
+                            output.note(
+                                "its owner's contact stays as it is: it is stored when an agent is first registered",
+                            );
+                        }
                     }
                     None => output.say(format!("{} is registered at {}", entry.name, mailbox.describe()))?,
                 }

@@ -10,10 +10,10 @@ use crate::output::{Output, preview};
 use crate::verbs::send::in_subject;
 use crate::{ids, last};
 
-/// Answer in the conversation that was shown last
+/// Reply in the conversation that was shown last
 ///
-/// That is the one that `amb read`, `amb chat`, `amb watch` or `amb inbox` (its newest with unread mail) showed last;
-/// where none did, the one in which mail came last. It says to whom the answer went.
+/// This is the conversation that `amb read`, `amb chat`, `amb watch` or `amb inbox` (its newest with unread mail)
+/// showed last, otherwise the one with the most recently received mail. Prints the recipient.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,9 +22,9 @@ Examples:
   amb reply --to ben 'no'
   git diff | amb reply")]
 pub(crate) struct ReplyCommand {
-    /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
+    /// Text of the message; - reads stdin [default: stdin, or your editor ($EDITOR) if stdin is a terminal]
     text: Option<String>,
-    /// Answer in another conversation: the agent, or the session or the beginning of its id
+    /// Reply in another conversation: an agent's name, a session id or a unique prefix of one
     #[arg(long, value_name = "WHOM")]
     to: Option<String>,
 }

@@ -11,11 +11,13 @@ const POSTGRES: &str = "PostgreSQL is restored with its own tools, while no serv
                         pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE, \
                         then `amb admin advance-cursors`";
 
-/// Put a copy that `amb backup` made in the place of the network office's database
+/// Restore the SQLite database of the network office from a backup
 ///
-/// Refuses while a server has the database open, and where the copy is damaged or of a newer amb. What was there is
-/// kept beside it under a name with the time. Numbers in every log go on a million higher, so that clients that
-/// remember cursors from after the copy miss nothing. Search finds everything again some time after the next start.
+/// Takes a file that `amb backup` wrote. Fails if a server has the database open, or if the backup is damaged or was
+/// written by a newer version of amb. The replaced database is kept in the same directory, with the time in its file
+/// name. The cursors of all logs are advanced by a million, so that clients with cursors from after the backup miss
+/// nothing. The search index is rebuilt in the background after the next
+/// start.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +27,7 @@ Examples:
 With PostgreSQL:
   pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE && amb admin advance-cursors")]
 pub(crate) struct RestoreCommand {
-    /// The copy
+    /// Backup file to restore
     file: PathBuf,
     #[command(flatten)]
     database: DatabaseArgs,

@@ -12,22 +12,22 @@ use crate::output::{Output, ago, preview};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann search 'auth \"token refresh\"' --from ben")]
 pub(crate) struct SearchCommand {
-    /// Words, and "phrases in quotes"
+    /// Words and "phrases in quotes" to search for
     #[arg(default_value = "")]
     text: String,
-    /// Only from this agent
+    /// Only messages from this agent
     #[arg(long, value_name = "NAME")]
     from: Option<AgentName>,
-    /// Only in sessions whose subject has these words
+    /// Only messages in sessions whose subject contains these words
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// Only at or after this time
+    /// Only messages sent at or after this time
     #[arg(long, value_name = "T")]
     after: Option<Timestamp>,
-    /// Only before this time
+    /// Only messages sent before this time
     #[arg(long, value_name = "T")]
     before: Option<Timestamp>,
-    /// At most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 }

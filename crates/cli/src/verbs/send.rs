@@ -13,7 +13,7 @@ use crate::ids;
 use crate::input::ComposedText;
 use crate::output::{Output, preview};
 
-/// Send a message or a task; when this answers, it is durable
+/// Send a message or a task; it is stored durably when this returns
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,52 +22,52 @@ Examples:
   amb --as ann send ben 'sort the files' --kind task --deadline 2h
   amb --as ben send ann 'yes' --reply-to 0199c0de-...")]
 pub(crate) struct SendCommand {
-    /// The recipient
+    /// Recipient: an agent or a group
     to: AgentName,
-    /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
+    /// Text of the message; - reads stdin [default: stdin, or your editor ($EDITOR) if stdin is a terminal]
     text: Option<String>,
-    /// The subject; the same subject continues the same session. Not used with --session, nor for a reply, which
-    /// belongs to the session of what it answers
+    /// Subject; messages with the same subject are in the same session. Ignored with --session and for a reply, which
+    /// belongs to the session of the message that it answers
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// Continue this session: its id, or a unique prefix of it
+    /// Session to continue: its id, or a unique prefix of it
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// message, task, or a label such as work_assignment
+    /// Kind of message: message, task, or a custom label such as work_assignment
     #[arg(long, value_name = "KIND", default_value_t = Kind::Message)]
     kind: Kind,
-    /// low, normal, high or urgent
+    /// Priority: low, normal, high or urgent
     #[arg(long, value_name = "P", default_value_t = Priority::Normal)]
     priority: Priority,
-    /// For a task: when it must be done, as a time (2026-12-01T12:00:00Z) or from now (90m, 2h, 3d)
+    /// Deadline of a task: a time (2026-12-01T12:00:00Z) or a duration from now (90m, 2h, 3d)
     #[arg(long, value_name = "T", value_parser = deadline)]
     deadline: Option<Deadline>,
-    /// The message this answers
+    /// Id of the message that this one replies to
     #[arg(long, value_name = "ID")]
     reply_to: Option<String>,
-    /// The message this passes on; its ttl and trace go on
+    /// Id of the message that this one forwards; its ttl and trace continue
     #[arg(long, value_name = "ID", conflicts_with = "reply_to")]
     relay_of: Option<String>,
-    /// For scripts that answer by themselves: the reply costs a hop of what it answers, so that two that answer each
-    /// other stop
+    /// Mark a reply that a script sends by itself: it uses one hop of the ttl of the message that it answers, so that
+    /// two scripts that answer each other stop
     #[arg(long)]
     automatic: bool,
-    /// Name a file that the recipient can reach; repeat for more
+    /// Path of a file to refer to, which the recipient must be able to access (repeatable)
     #[arg(long = "file", value_name = "F")]
     files: Vec<PathBuf>,
-    /// Add a JSON value for programs; repeat for more
+    /// JSON value to attach, for programs (repeatable)
     #[arg(long = "data", value_name = "JSON", value_parser = json)]
     data: Vec<serde_json::Value>,
-    /// For a task: where the answer is to go, as a JSON object with channel, session_id and chat_id
+    /// Where to deliver the result of a task: a JSON object with channel, session_id and chat_id
     #[arg(long, value_name = "JSON", value_parser = callback)]
     callback: Option<amb_core::Callback>,
-    /// Ties a question to its answers
+    /// Id that correlates a question with its answers
     #[arg(long, value_name = "ID")]
     correlation_id: Option<CorrelationId>,
-    /// A repeat with the same key sends nothing and answers as the first did
+    /// Idempotency key: a retry with the same key sends nothing and returns the first result
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// In a directory: make the mailbox of an agent that never registered
+    /// In a directory: create the mailbox of the recipient if it is not registered
     #[arg(long)]
     create: bool,
 }

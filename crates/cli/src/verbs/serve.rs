@@ -1,6 +1,6 @@
 //! `amb serve`: the network office.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::signals::interruption;
 
 /// Run the network office: HTTP and WebSocket on one port
 ///
-/// Starts at once, with SQLite in your data directory. Each setting can be given by a flag, by the environment, or in a
-/// file of the same names (`listen = "0.0.0.0:8000"`); the first of them that is set takes precedence.
+/// Needs no configuration: by default it uses SQLite in your data directory. Each setting can be a flag, an environment
+/// variable or an entry of the configuration file (`listen = "0.0.0.0:8000"`), in this order of precedence.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,12 +33,12 @@ Examples:
   amb serve --listen 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem
   amb serve --mount ~/.nanobot/mailboxes
   DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000
-  amb serve --database-url postgres://… --nats-url nats://127.0.0.1:4222      one of several replicas")]
+  amb serve --database-url postgres://… --nats-url nats://127.0.0.1:4222      as one of several replicas")]
 pub(crate) struct ServeCommand {
-    /// A TOML file with any of these settings
+    /// TOML configuration file; each setting has the name of its flag, with _ for -
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
-    /// A file of environment variables, one NAME=value a line; variables that are set take precedence
+    /// File of environment variables, one NAME=value per line; variables that are already set take precedence
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]
@@ -55,96 +55,100 @@ pub(crate) struct ServeCommand {
 #[derive(Debug, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 struct ServeSettings {
-    /// Where to listen [default: 127.0.0.1:8000]
+    /// Address and port to listen on [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDR", env = "AMB_LISTEN")]
     listen: Option<String>,
-    /// sqlite:PATH or postgres://… [default: SQLite in your data directory]
+    /// Database: sqlite:PATH or postgres://… [default: SQLite in your data directory]
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// Serve Prometheus metrics here, apart from the office
+    /// Address and port for Prometheus metrics, separate from the office [default: none]
     #[arg(long, value_name = "ADDR", env = "AMB_METRICS_LISTEN")]
     metrics_listen: Option<String>,
-    /// on or off [default: on]
+    /// Rate limiting of requests, registrations, connection requests, wrong codes and wrong keys [default: on]
     #[arg(long, value_name = "on|off", env = "AMB_RATE_LIMITS")]
     rate_limits: Option<Switch>,
-    /// Withhold codes from the target's inbox and events, so that they must travel by a human channel
+    /// Show codes of connection requests only to the requester, not in the recipient's inbox and events, so that people
+    /// must pass them on
     #[arg(long, env = "AMB_PRIVATE_CODES", num_args = 0..=1, default_missing_value = "true")]
     private_codes: Option<bool>,
-    /// Let operators (`amb admin operator`) read all mail on the dashboard; everybody who registers or signs in is told
+    /// Let operators (`amb admin operator`) read all mail on the dashboard; everybody who registers or signs in is
+    /// notified
     #[arg(long, env = "AMB_OPERATORS_READ_MAIL", num_args = 0..=1, default_missing_value = "true")]
     operators_read_mail: Option<bool>,
-    /// How long a code can be used, in seconds [default: 3600]
+    /// Lifetime of a code for a connection request, in seconds [default: 3600]
     #[arg(long, value_name = "SECONDS", env = "AMB_CODE_TTL")]
     code_ttl: Option<u64>,
-    /// Seconds between pings on a WebSocket [default: 30]
+    /// Interval of WebSocket pings (heartbeats), in seconds [default: 30]
     #[arg(long, value_name = "SECONDS", env = "WS_PING_INTERVAL")]
     ws_ping_interval: Option<u64>,
-    /// Seconds without an answer after which a WebSocket is closed [default: 60]
+    /// Close a WebSocket after this many seconds without a response to pings [default: 60]
     #[arg(long, value_name = "SECONDS", env = "WS_PING_TIMEOUT")]
     ws_ping_timeout: Option<u64>,
-    /// Days for which entries of the logs are kept [default: for ever]
+    /// Retention of event log entries other than mail, and of idempotency keys, in days [default: unlimited]
     #[arg(long, value_name = "DAYS", env = "AMB_EVENT_RETENTION_DAYS")]
     event_retention_days: Option<u64>,
-    /// Days for which mail is kept after everybody it went to has read it; unread mail always is [default: for ever]
+    /// Retention of mail after all its recipients have read it, in days; unread mail is never deleted [default:
+    /// unlimited]
     #[arg(long, value_name = "DAYS", env = "AMB_KEEP_READ_MAIL")]
     keep_read_mail: Option<u64>,
-    /// Most messages of one agent that are stored, each counted for every agent it went to; 0 is any number
+    /// Quota of stored messages per sending agent; a message counts once for each recipient; 0 means unlimited
     /// [default: 1000000]
     #[arg(long, value_name = "COUNT", env = "AMB_AGENT_MESSAGES")]
     agent_messages: Option<u64>,
-    /// Most bytes of one agent's mail that are stored; 0 is any number [default: 4294967296]
+    /// Quota of stored mail per sending agent, in bytes; 0 means unlimited [default: 4294967296]
     #[arg(long, value_name = "BYTES", env = "AMB_AGENT_BYTES")]
     agent_bytes: Option<u64>,
-    /// Most messages of all agents that are stored; 0 is any number [default: 0]
+    /// Quota of stored messages of all agents; 0 means unlimited [default: 0]
     #[arg(long, value_name = "COUNT", env = "AMB_OFFICE_MESSAGES")]
     office_messages: Option<u64>,
-    /// Most bytes of all mail that are stored; 0 is any number [default: 0]
+    /// Quota of stored mail of all agents, in bytes; 0 means unlimited [default: 0]
     #[arg(long, value_name = "BYTES", env = "AMB_OFFICE_BYTES")]
     office_bytes: Option<u64>,
-    /// A host name by which the office is called, such as a proxy's; repeat for more [default: where it is reached by
-    /// a loopback address only loopback's names, else any]
+    /// Host name to accept in the Host header, such as that of a proxy (repeatable) [default: only loopback names on
+    /// connections to a loopback address, any name on others]
     #[arg(long = "allow-host", value_name = "NAME", env = "AMB_ALLOW_HOSTS", value_delimiter = ',')]
     #[serde(rename = "allow_host")]
     allowed_hosts: Vec<String>,
-    /// A web origin that browsers may call from; repeat for more [default: none]
+    /// Web origin that browsers may send requests from (CORS; repeatable, * for all) [default: none]
     #[arg(long = "cors-origin", value_name = "ORIGIN", env = "AMB_CORS_ORIGINS", value_delimiter = ',')]
     #[serde(rename = "cors_origin")]
     cors_origins: Vec<String>,
-    /// Trust X-Forwarded-For; only behind a proxy that sets it
+    /// Trust the X-Forwarded-For header; only safe behind a proxy that sets it
     #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
     trust_forwarded_for: Option<bool>,
-    /// Who may register: anybody, whoever has the token, or nobody [default: open; token where one is given]
+    /// Who may register: anybody, whoever has the registration token, or nobody [default: open, or token if
+    /// --registration-token is set]
     #[arg(long, value_name = "open|token|closed", env = "AMB_REGISTRATION")]
     registration: Option<RegistrationMode>,
-    /// The token that registration needs; `amb register` takes it under the same name
+    /// Token that is required to register; pass it to `amb register` with the same flag
     #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
     registration_token: Option<String>,
-    /// Most connections from one address [default: 16384]
+    /// Maximum number of connections from one address [default: 16384]
     #[arg(long, value_name = "COUNT", env = "AMB_CONNECTIONS_PER_ADDRESS")]
     connections_per_address: Option<usize>,
-    /// Most requests under way from one address, long polls included [default: 4096]
+    /// Maximum number of requests in flight from one address, including long polls [default: 4096]
     #[arg(long, value_name = "COUNT", env = "AMB_REQUESTS_PER_ADDRESS")]
     requests_per_address: Option<usize>,
-    /// Seconds after which a client that does not read its answer, or reads it slower than 16 KiB a second, is cut off
-    /// [default: 30]
+    /// Disconnect a client that does not read its response, or reads it slower than 16 KiB per second, after this many
+    /// seconds [default: 30]
     #[arg(long, value_name = "SECONDS", env = "AMB_WRITE_TIMEOUT")]
     write_timeout: Option<u64>,
-    /// Mount a directory of mailboxes: its agents and the office's write to each other; repeat for more
+    /// Mount a directory of mailboxes, so that its agents and those of the office can exchange mail (repeatable)
     #[arg(long = "mount", value_name = "DIR", env = "AMB_MOUNTS", value_delimiter = ',')]
     #[serde(rename = "mount")]
     mounts: Vec<PathBuf>,
-    /// Let `*` in the allow_from of a mounted agent mean every agent of this server, strangers included [default: the
+    /// Let `*` in the allow_from of a mounted agent include all agents of this server, strangers too [default: only the
     /// agents of its own directory]
     #[arg(long, env = "AMB_MOUNT_OPEN", num_args = 0..=1, default_missing_value = "true")]
     mount_open: Option<bool>,
-    /// Found no household at the start [default: an office that only this machine reaches founds one if it has none,
-    /// and keeps its token in your configuration directory]
+    /// Do not create a household at startup [default: an office on a loopback address creates one if it has none,
+    /// and stores its token in your configuration directory]
     #[arg(long, env = "AMB_NO_HOUSEHOLD", num_args = 0..=1, default_missing_value = "true")]
     no_household: Option<bool>,
-    /// The certificate chain, in PEM
+    /// TLS certificate chain, a PEM file
     #[arg(long, value_name = "FILE", env = "AMB_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// Private key of the TLS certificate, a PEM file
     #[arg(long, value_name = "FILE", env = "AMB_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
@@ -326,6 +330,9 @@ impl ServeCommand {
         if config.operators_read_mail {
             output.note("operators can read all mail; everybody who registers or signs in is told");
         }
+        if let Some(metrics) = &metrics {
+            output.note(format!("metrics at http://{}/metrics", metrics.local_addr()?));
+        }
         for directory in &config.mounts {
             output.note(format!("mounting {}", directory.display()));
         }
@@ -380,12 +387,22 @@ fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_l
     // Scripts wait for this line: the port is bound and the store is open.
     let document = serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store });
     output.stream(&document, || format!("listening on {scheme}://{address}"))?;
-    let place = if is_local { String::new() } else { format!(" --server {scheme}://{address}") };
+    let place = if is_local { String::new() } else { format!(" --server {scheme}://{}", reachable(address)) };
     output.note(format!("mail rests in {store}; agents begin with `amb register NAME{place}`"));
     if !address.ip().is_loopback() && scheme == "http" {
         output.note("warning: keys travel in the clear on this address; use --tls-cert and --tls-key, or a proxy");
     }
     Ok(())
+}
+
+/// An address at which a client on this machine reaches a listener: a wildcard address is none.
+fn reachable(listener: SocketAddr) -> SocketAddr {
+    let ip = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listener.port())
 }
 
 async fn bind(address: &str) -> Result<TcpListener> {

@@ -12,9 +12,9 @@ use crate::failure::Failure;
 use crate::local::{self, OfficeRecord};
 use crate::output::{Output, ago};
 
-/// Show whether the local office runs, where its mail rests, and what to do next
+/// Show whether the local office is running, and where its mail is stored
 ///
-/// Exit code 3 where none runs.
+/// Also suggests what to do next. Exits with code 3 if no local office is running.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb status\n  amb status --json")]
 pub(crate) struct StatusCommand {}
@@ -30,7 +30,9 @@ pub(crate) struct OfficeStatus {
     pub(crate) started: Option<bool>,
     #[serde(flatten)]
     record: OfficeRecord,
-    log: PathBuf,
+    /// The log file, which only an office in the background has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<PathBuf>,
     /// With `amb up`: a link that signs the person of the household in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dashboard: Option<DashboardLink>,
@@ -49,7 +51,7 @@ impl OfficeStatus {
             ready: problem.is_none(),
             started: None,
             record: record.clone(),
-            log: local::log_file()?,
+            log: Some(local::log_file()?).filter(|log| log.exists()),
             dashboard: None,
             problem,
         })
@@ -59,7 +61,9 @@ impl OfficeStatus {
     pub(crate) fn lines(&self, output: Output) -> Result<(), Failure> {
         let size = fs_err::metadata(&self.record.store).map(|file| format!(" ({})", bytes(file.len())));
         output.field("mail", &format!("{}{}", self.record.store, size.unwrap_or_default()))?;
-        output.field("log", &self.log.display().to_string())?;
+        if let Some(log) = &self.log {
+            output.field("log", &log.display().to_string())?;
+        }
         if let Some(link) = &self.dashboard {
             output.field(
                 "dashboard",

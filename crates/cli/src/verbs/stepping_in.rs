@@ -8,21 +8,22 @@ use crate::ids;
 use crate::output::{Output, visible};
 use crate::verbs::household;
 
-/// Pause one of your agents: its mail waits until `amb resume`
+/// Pause an agent of your household: its mail is held until `amb resume`
 ///
-/// A paused agent gets no new mail and is not woken. Whoever writes to it is told that the message is kept and waits.
-/// What the agent has already got it may still finish, and it may still send. Only the household's person can pause.
+/// A paused agent receives no new mail and is not woken. Senders are notified that their message is stored and held.
+/// The agent can still finish the mail that it already received, and can still send. Only the person of the household
+/// can pause agents.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb pause coder        coder gets nothing from now on
-  amb resume coder       it gets what waited, in order")]
+  amb pause coder        coder receives no mail from now on
+  amb resume coder       coder receives the held mail, in order")]
 pub(crate) struct PauseCommand {
     /// The agent
     name: AgentName,
 }
 
-/// Resume a paused agent: what waited for it arrives at once, in order
+/// Resume a paused agent: held mail is delivered at once, in order
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb resume coder")]
 pub(crate) struct ResumeCommand {
@@ -30,17 +31,17 @@ pub(crate) struct ResumeCommand {
     name: AgentName,
 }
 
-/// End a conversation of your household: what is sent in it is refused
+/// End a session of your household: new messages in it are refused
 ///
-/// For agents that do not stop answering each other. Its open tasks are canceled. Another conversation needs a new
-/// subject.
+/// For agents that do not stop answering each other. Open tasks of the session are canceled. To write to each other
+/// again, the agents need a new subject.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb household sessions                  the conversations of your agents
-  amb end 0199c0de                        this one is over")]
+  amb household sessions                  list the sessions of your agents
+  amb end 0199c0de                        end this one")]
 pub(crate) struct EndCommand {
-    /// The session, or a unique prefix of its id
+    /// Id of the session, or a unique prefix of it
     session: String,
 }
 

@@ -1,5 +1,6 @@
 //! `amb task`: the tasks given and taken.
 
+use amb_core::doc::Tasks;
 use amb_core::limits::MAX_TASKS;
 use amb_core::mailbox::TaskFilter;
 use amb_core::message::NO_SUBJECT;
@@ -82,9 +83,15 @@ impl TaskCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let (step, state) = match self.action {
             TaskVerb::List { household: true, open, state, .. } => {
-                let mut tasks = household::open(office).await?.household_tasks(open).await?;
-                tasks.retain(|task| state.is_none_or(|state| task.state == state));
-                return list(&tasks, output);
+                let mut found = household::open(office).await?.household_tasks(open, state).await?;
+                // An older server ignores the state.
+                found.tasks.retain(|task| state.is_none_or(|state| task.state == state));
+                list(&found, output)?;
+                if found.truncated {
+                    let narrow = "--open and --state narrow the list";
+                    output.note(format!("these are the ones that changed last, and there are more; {narrow}"));
+                }
+                return Ok(());
             }
             TaskVerb::Cancel(step) => {
                 let person = household::open(office).await?;
@@ -107,8 +114,9 @@ impl TaskCommand {
                 if output.for_person {
                     fill_subjects(&*mailbox, &mut tasks).await;
                 }
-                list(&tasks, output)?;
-                if office.server.is_some() && tasks.len() >= MAX_TASKS as usize {
+                let found = Tasks { tasks, truncated: false };
+                list(&found, output)?;
+                if office.server.is_some() && found.tasks.len() >= MAX_TASKS as usize {
                     output.note(format!(
                         "these are the newest {MAX_TASKS}, and there may be more; --open, --state, --owned and --given narrow the list"
                     ));
@@ -138,7 +146,8 @@ async fn fill_subjects(mailbox: &dyn Mailbox, tasks: &mut [Task]) {
     }
 }
 
-fn list(tasks: &[Task], output: Output) -> Result<(), Failure> {
+fn list(found: &Tasks, output: Output) -> Result<(), Failure> {
+    let tasks = &found.tasks;
     let short = Short::of(tasks.iter().map(|task| task.id.as_str()), output.for_person);
     let rows = tasks.iter().map(|task| {
         let state = match (&task.canceled_by, task.overdue) {
@@ -160,5 +169,5 @@ fn list(tasks: &[Task], output: Output) -> Result<(), Failure> {
         ]
     });
     let head = ["TASK", "OWNER", "FOR", "STATE", "CHANGED", "SUBJECT", "NOTE"];
-    output.list(&serde_json::json!({ "tasks": tasks }), "no tasks", &head, rows)
+    output.list(found, "no tasks", &head, rows)
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use amb_core::doc::Access;
+use amb_core::doc::{Access, NumberedLine};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, OfficeError, limits};
+use amb_core::{AgentName, Backoff, Code, OfficeError, limits};
 use amb_dir::transcript::TranscriptStore;
 
 use crate::args::{OfficeArgs, OfficeOrigin};
@@ -69,7 +69,7 @@ enum TranscriptVerb {
         #[arg(default_value = "read")]
         access: SharedAccess,
     },
-    /// What is said from now on, until interrupted
+    /// Print new lines until interrupted
     Follow {
         /// The chat
         key: TranscriptKey,
@@ -138,8 +138,8 @@ impl TranscriptCommand {
                 Ok(lines.iter().try_for_each(|line| output.say(text(line)))?)
             }
             TranscriptVerb::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
-            TranscriptVerb::Follow { key, place } if place.is_remote(office) => {
-                Err(Failure::usage(format!("following {key} needs its files: --root DIR")))
+            TranscriptVerb::Follow { key, place } if place.is_remote(office) || place.owner.is_some() => {
+                follow_at_server(office, output, &key, place.owner.as_ref()).await
             }
             TranscriptVerb::Follow { key, place } => {
                 let mut following = place.store()?.follow(&key).await?;
@@ -153,6 +153,36 @@ impl TranscriptCommand {
     }
 }
 
+/// Prints new lines of a server's transcript, also after an outage.
+async fn follow_at_server(
+    office: &OfficeArgs,
+    output: Output,
+    key: &TranscriptKey,
+    owner: Option<&AgentName>,
+) -> Result<(), Failure> {
+    let server = office.server_or("transcripts in files have no owner; --server URL names an office")?;
+    let mailbox = office.client(server).await?;
+    let mut last = mailbox.transcript_end(owner, key).await?;
+    let mut backoff = Backoff::default();
+    loop {
+        let lines = match mailbox.transcript_after(owner, key, last).await {
+            Ok(lines) => lines,
+            // The caller's own transcript is created with its first line.
+            Err(error) if error.is_transient() || (error.code() == Code::NotFound && owner.is_none()) => {
+                tracing::debug!(%error, "retrying");
+                tokio::time::sleep(error.wait().unwrap_or_else(|| backoff.pause())).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        backoff = Backoff::default();
+        for NumberedLine { number, line } in lines {
+            output.stream(&line, || text(&line))?;
+            last = number;
+        }
+    }
+}
+
 async fn share(
     office: &OfficeArgs,
     output: Output,
@@ -160,8 +190,10 @@ async fn share(
     agent: &AgentName,
     shared: SharedAccess,
 ) -> Result<(), Failure> {
-    let Some(server) = &office.server else {
-        let detail = "transcripts in files are shared by who may read the files; --server URL names an office";
+    // As for the other verbs, the local office counts only if it was named.
+    let Some(server) = office.server.as_ref().filter(|_| office.origin != OfficeOrigin::Local) else {
+        let detail =
+            "transcripts in files are shared by who may read the files; --server URL or --office local names an office";
         return Err(OfficeError::unsupported(detail).into());
     };
     let access = match shared {

@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use amb_client::Client;
-use amb_core::OfficeError;
 use amb_core::doc::DashboardLink;
+use amb_core::{AgentName, OfficeError};
 use anyhow::Context;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -27,14 +27,23 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// How many lines of the log are shown when it does not start.
 const LOG_LINES: usize = 10;
 
-/// Start the local office in the background, if none runs
+/// Start the local office in the background, if it is not running
 ///
-/// It listens on 127.0.0.1:8000, or on the next free port, and keeps its mail in your data directory. Every verb without
-/// --server or --dir uses it from then on. `amb status` shows it, `amb down` ends it; `amb serve` is the same office in the
-/// foreground.
+/// It listens on 127.0.0.1:8000, or on the next free port, and stores its mail in your data directory. From then on,
+/// all commands without --server or --dir use it. `amb status` shows its state, `amb down` stops it; `amb serve` runs
+/// the same office in the foreground.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  amb up\n  amb register ann\n  amb send ann 'hello'")]
-pub(crate) struct UpCommand {}
+#[command(after_help = "\
+Examples:
+  amb up
+  amb up --person kim                     you write as kim here; at the first start
+  amb register ann
+  amb send ann 'hello'")]
+pub(crate) struct UpCommand {
+    /// The name of the household's person, as whom you write; by default your user name. It cannot be changed later
+    #[arg(long, value_name = "NAME")]
+    person: Option<AgentName>,
+}
 
 impl UpCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
@@ -47,6 +56,9 @@ impl UpCommand {
                 (local::running().context("the office started and is gone again; see `amb status`")?, true)
             }
         };
+        if let Some(name) = &self.person {
+            household::name_person(&record.server()?, name).await?;
+        }
         let mut report = OfficeStatus::of(&record).await?;
         report.started = Some(started);
         report.dashboard = dashboard_link(&record).await.unwrap_or_else(|error| {

@@ -12,15 +12,16 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// See whether mail wakes your client, and what was rung
+/// Show or test how new mail wakes your client
 ///
-/// `amb mcp` wakes the client that started it; this shows what it did, or tries it once.
+/// `amb mcp` wakes the client that started it when mail arrives: it rings it, that is, sends it one line that starts a
+/// turn. These commands show the rings of the past, or try one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb wake test                    in a shell of the client: rings once, and says by which door
+  amb wake test                    in a shell of the client: rings it once
   amb --as ben wake test --client codex
-  amb wake status                  sessions, their last rings, and who is rung for which mailbox")]
+  amb wake status                  sessions, their last rings and errors")]
 pub(crate) struct WakeCommand {
     #[command(subcommand)]
     what: WakeVerb,
@@ -28,13 +29,13 @@ pub(crate) struct WakeCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum WakeVerb {
-    /// Ring once, and say by which door it went, or why there is none and what to change
+    /// Ring a client once, and report which interface was used, or why it cannot be rung
     Test {
-        /// The client, by default detected
+        /// The client; default: the one whose shell this is, or one that `amb mcp` serves
         #[arg(long, value_enum)]
         client: Option<WakeClient>,
     },
-    /// Show every session that was rung: the ledger, the lease, rings that failed or that nothing followed
+    /// List client sessions with their state, last ring and errors, and which of them is rung for which mailbox
     Status,
 }
 

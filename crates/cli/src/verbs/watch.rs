@@ -25,31 +25,31 @@ const WAIT: Duration = Duration::from_secs(30);
 /// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Print mail as it comes, until interrupted
+/// Print mail as it arrives, until interrupted
 ///
-/// Goes on after an outage of the office where it was, and misses nothing that came meanwhile.
+/// After an outage of the office it resumes where it stopped and misses no mail.
 ///
-/// With --bell it prints one line when there is mail to look at, also for mail that waited, at most every ten seconds:
-/// for plugins that wake a client. It is silent while `amb mcp` wakes a client of the same agent, and ends with the
-/// process that started it.
+/// With --bell it prints one line when there is unread mail, including mail from before it started, at most every ten
+/// seconds: for plugins that wake a client. It prints nothing while `amb mcp` wakes a client of the same agent, and
+/// exits with the process that started it.
 ///
-/// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
-/// printed, and of several watchers each message goes to one.
+/// With --ack it is a consumer: it prints pending mail from before it started first, and acknowledges each message
+/// after printing it. If there are several consumers, each message goes to one of them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  amb --as ben watch\n  amb --as ben watch --ack --json | while read -r mail; do handle \"$mail\"; done"
 )]
 pub(crate) struct WatchCommand {
-    /// Claim mail, and acknowledge it once printed
+    /// Claim messages, and acknowledge each after printing it
     #[arg(long)]
     ack: bool,
-    /// Begin after this cursor instead of now
+    /// Start after this cursor instead of now
     #[arg(long, value_name = "CURSOR", conflicts_with = "ack")]
     since: Option<String>,
-    /// One line for each wake-up instead: how many are unread and from whom, no words of a sender
+    /// Print one line for each wake-up instead: the number of unread messages and their senders, never their text
     #[arg(long, conflicts_with_all = ["ack", "since"])]
     bell: bool,
-    /// Stop after this many
+    /// Exit after printing this many
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]
@@ -129,7 +129,7 @@ where
     let (mut backoff, mut is_reported) = (Backoff::default(), false);
     loop {
         let error = match ask().await {
-            Err(error) if error.is_passing() => error,
+            Err(error) if error.is_transient() => error,
             result => {
                 if is_reported {
                     output.note("the office is back");

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::server_office;
+
 struct Office {
     home: tempfile::TempDir,
 }
@@ -231,4 +233,32 @@ fn the_gateways_port_comes_from_its_configuration_and_its_absence_is_reported() 
     until("another try", || said().contains("still down"));
     assert_eq!(said().matches("--gateway-url").count(), 1, "{}", said());
     assert!(!said().contains("is bridged to"), "{}", said());
+}
+
+#[tokio::test]
+async fn a_command_gets_its_agents_key_only_if_env_names_it() {
+    let home = tempfile::tempdir().unwrap();
+    let office = server_office::Office::start(&format!("sqlite:{}", home.path().join("mail.db").display())).await;
+    let (ann, ben) = office.pair(1).await;
+    for (flags, key) in [(&[][..], "none"), (&["--env", "MAILBOX_API_KEY"], ben.key.as_str())] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("amb"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home.path());
+        command.args(["--server", &office.url(""), "bridge", "exec"]).args(flags);
+        command.args(["--", "sh", "-c", "echo ${MAILBOX_API_KEY-none}"]).env("MAILBOX_API_KEY", &ben.key);
+        let _bridge = Bridge(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let sent = office.send(&ann, &ben, "what do you see?").await.expect(201);
+        let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
+        let answer = server_office::soon(async {
+            loop {
+                let history = office.get(&ann, &path).await.expect(200);
+                let newest = history["messages"][0].clone();
+                if newest["sender_name"] == ben.name {
+                    return newest["content"].clone();
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert_eq!(answer, key);
+    }
 }

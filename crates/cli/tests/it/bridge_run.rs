@@ -6,6 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::local_office::Home;
+use crate::server_office::soon;
 
 struct Machine {
     home: tempfile::TempDir,
@@ -117,6 +121,10 @@ fn a_failed_bridge_is_restarted_while_the_other_works() {
             status["running"] == true && detail.contains("./late.sh")
         })
     });
+    let failed = machine.status("late").unwrap();
+    let mail = fs_err::canonicalize(machine.path("mail")).unwrap();
+    assert_eq!(failed["runtime"], "command ./late.sh", "{failed}");
+    assert_eq!(failed["office"], format!("directory {}", mail.display()), "{failed}");
     assert!(machine.replies(&late, "late").is_empty());
     let script = machine.path("late.sh.new");
     fs_err::write(&script, "#!/bin/sh\necho here I am\n").unwrap();
@@ -140,6 +148,30 @@ fn a_file_with_a_mistake_runs_nothing() {
     fs_err::write(machine.path("bridges.toml"), BRIDGES).unwrap();
     let shown = machine.amb(&["bridge", "run", "--check", "bridges.toml"]);
     assert!(shown.contains("bridge exec -- tr a-z A-Z"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_bridge_waits_for_the_local_office() {
+    let home = Home::new();
+    let file = BRIDGES.replace("dir = \"mail\"", "office = \"local\"");
+    fs_err::write(home.root.path().join("bridges.toml"), file).unwrap();
+    let shown = home.amb(&["bridge", "run", "--check", "bridges.toml"]).await;
+    assert!(shown.contains("--office=local -- tr a-z A-Z"), "{shown}");
+    let mut run = home.command(&["bridge", "run", "bridges.toml"]);
+    run.env("PATH", std::env::var_os("PATH").unwrap()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap()).lines();
+    while !soon(said.next_line()).await.unwrap().unwrap().contains("no local office runs; `amb up` starts it") {}
+    home.amb(&["up"]).await;
+    home.amb(&["register", "ann", "loud"]).await;
+    home.amb(&["--as", "ann", "send", "loud", "question"]).await;
+    let answered = async {
+        while !home.amb(&["--as", "ann", "inbox", "--json"]).await.contains("QUESTION") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon(answered).await;
+    run.kill().await.unwrap();
 }
 
 fn mode(path: &Path) -> u32 {

@@ -473,3 +473,13 @@ async fn a_server_without_keys_is_refused_before_it_says_where_it_listens() {
     assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(2), &b""[..]));
     assert!(String::from_utf8(ended.stderr).unwrap().contains("listen on 127.0.0.1"));
 }
+
+#[tokio::test]
+async fn options_of_a_server_are_refused_when_registering_in_a_directory() {
+    let world = World::new("nanobot");
+    for option in [&["--owner-contact", "ann@example.org"][..], &["--household"]] {
+        let (code, text) = world.refused("ann", &[&["register", "ann"], option].concat(), b"").await;
+        assert!(code == 7 && text.contains(option[0]), "{text}");
+    }
+    assert!(!world.mail().join("ann").exists());
+}

@@ -19,7 +19,7 @@ impl User {
         Self(tempfile::tempdir().unwrap())
     }
 
-    async fn run(&self, args: &[&str]) -> Output {
+    pub(crate) async fn run(&self, args: &[&str]) -> Output {
         soon(amb(self.0.path()).env("USER", "ann").args(args).output()).await.unwrap()
     }
 
@@ -38,6 +38,13 @@ impl User {
 
     pub(crate) async fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.does(&[args, &["--json"]].concat()).await).unwrap()
+    }
+
+    /// The stored key of an agent at the only server.
+    pub(crate) fn key(&self, name: &str) -> String {
+        let keys = fs_err::read(self.0.path().join(".config/amb/keys.json")).unwrap();
+        let keys: Value = serde_json::from_slice(&keys).unwrap();
+        keys.as_object().unwrap().values().next().unwrap()[name].as_str().unwrap().to_owned()
     }
 
     fn tokens(&self) -> Value {
@@ -87,6 +94,8 @@ async fn a_household_writes_without_codes_and_a_stranger_needs_one() {
     assert_eq!(format!("{members:?}").matches("Bool(true)").count(), 1, "{members:?}");
     assert_eq!(household["members"][0]["name"], "ann");
     ann.does(&send("ann", "coder")).await;
+    let read = ann.does(&["--server", &url, "--as", "coder", "read", "ann"]).await;
+    assert!(read.contains("\nann (person)  "), "{read}");
     ann.does(&send("coder", "ann")).await;
     assert_eq!(ann.tokens()[&url.trim_end_matches('/')]["person"], "ann");
     let agents = ann.json(&["agents", "--as", "coder", "--server", &url]).await;
@@ -181,6 +190,31 @@ async fn the_operator_founds_a_household_and_renews_its_token() {
     assert_eq!(bea.fails(&["register", "writer", "--household", "--server", &url]).await.0, 4);
     bea.does(&["join", &url, renewed.trim()]).await;
     bea.does(&["register", "writer", "--household", "--server", &url]).await;
+}
+
+#[tokio::test]
+async fn the_person_is_found_again_by_its_key_after_a_renewed_token_is_stored() {
+    let (operator, bea) = (User::new(), User::new());
+    let database = PostgresDatabase::fresh().await;
+    let office = Office::start(&database.url()).await;
+    let url = office.url("");
+    let token = operator.does(&["admin", "household", "--database-url", &database.url()]).await;
+    bea.does(&["join", &url, token.trim()]).await;
+    for name in ["coder", "writer"] {
+        bea.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    bea.does(&["household", "--server", &url]).await;
+    let renewed = operator.does(&["admin", "household", "--renew", "ann", "--database-url", &database.url()]).await;
+    bea.does(&["join", &url, renewed.trim()]).await;
+    assert_eq!(bea.json(&["household", "--server", &url]).await["members"][0]["name"], "ann");
+    bea.does(&["invite", "laptop", "--server", &url]).await;
+    bea.does(&["log", "--server", &url]).await;
+    assert_eq!(bea.tokens()[url.trim_end_matches('/')]["person"], "ann");
+    // The owner's token on a machine that has no key of the person.
+    let elsewhere = User::new();
+    elsewhere.does(&["join", &url, renewed.trim()]).await;
+    let (status, text) = elsewhere.fails(&["household", "--server", &url]).await;
+    assert!(status == 5 && text.contains("ann"), "{text}");
 }
 
 #[tokio::test]

@@ -40,6 +40,17 @@ fn claude_code_is_allowed_its_mailbox_and_keeps_its_own_rules() {
 }
 
 #[test]
+fn the_change_is_printed_as_a_patch_that_names_its_files() {
+    let machine = Machine::new();
+    machine.write(".claude/settings.json", SETTINGS);
+    let patch = String::from_utf8(init(&machine, &["claude-code", "--print"]).stdout).unwrap();
+    let name = |file: &str| machine.path(file).strip_prefix("/").unwrap().display().to_string();
+    let (server, rules) = (name(".mcp.json"), name(".claude/settings.json"));
+    assert!(patch.starts_with(&format!("--- /dev/null\n+++ b/{server}\n@@ -0,0 +1,")), "{patch}");
+    assert!(patch.contains(&format!("\n--- a/{rules}\n+++ b/{rules}\n@@ -3,1 +3,1 @@\n-  \"permissions\"")), "{patch}");
+}
+
+#[test]
 fn codex_gets_approval_its_home_and_instructions() {
     let machine = Machine::new();
     machine.write(".codex/AGENTS.md", "# Mine\n\nBe brief.\n");
@@ -86,11 +97,22 @@ fn only_the_server_is_written_with_server_only() {
     let settings = machine.read(".gemini/settings.json");
     assert!(settings.contains("mcpServers") && !settings.contains("hooks"), "{settings}");
     assert!(!machine.path(".gemini/GEMINI.md").exists());
+    for (client, file, permission) in [
+        ("gemini", ".gemini/settings.json", "trust"),
+        ("qwen", ".qwen/settings.json", "trust"),
+        ("codex", ".codex/config.toml", "approval_mode"),
+    ] {
+        does(&machine, &[client, "--server-only"]);
+        assert!(!machine.read(file).contains(permission), "{client}: {}", machine.read(file));
+    }
     let shown = does(&machine, &["gemini", "--json"]);
     let document: Value =
         serde_json::from_str(shown.lines().next().unwrap()).or_else(|_| serde_json::from_str(&shown)).unwrap();
     assert_eq!(document["files"][0]["changed"], true, "{document}");
-    assert!(machine.read(".gemini/settings.json").contains("hook gemini stop"));
+    let settings = machine.read(".gemini/settings.json");
+    assert!(settings.contains("hook gemini stop") && settings.contains("\"trust\": true"), "{settings}");
+    does(&machine, &["gemini", "--server-only"]);
+    assert_eq!(machine.read(".gemini/settings.json"), settings, "a permission that is there stays");
 }
 
 #[test]

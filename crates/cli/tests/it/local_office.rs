@@ -315,10 +315,27 @@ async fn transcripts_are_shared_files_beside_a_local_office_too() {
     assert!(home.root.path().join(".nanobot/transcripts/feishu_oc_1.jsonl").exists());
     let named = ["--office", "local", "--as", "ben", "transcript", "recent", "feishu:oc_1"];
     assert_eq!(home.refused(&named).await.0, 3, "an office that was named has transcripts of its own");
+    let (code, words) = home.refused(&["--as", "ann", "transcript", "share", "feishu:oc_1", "ben"]).await;
+    assert!(code == 7 && words.contains("files") && words.contains("--office local"), "{code} {words}");
 }
 
 #[tokio::test]
 async fn an_export_without_any_office_says_how_to_get_one() {
     let (code, words) = Home::new().refused(&["--as", "ann", "export"]).await;
     assert!(code == 3 && words.contains("`amb up`"), "{code} {words}");
+}
+
+#[tokio::test]
+async fn the_persons_name_is_chosen_when_the_office_first_starts() {
+    let home = Home::new();
+    home.json(&["up", "--person", "kim"]).await;
+    assert_eq!(home.json(&["household"]).await["members"][0]["name"], "kim");
+    for again in [&["up", "--person", "kim"][..], &["household", "person", "kim"]] {
+        home.json(again).await;
+    }
+    for late in [&["up", "--person", "bea"][..], &["household", "person", "bea"]] {
+        let (code, text) = home.refused(late).await;
+        assert!(code == 5 && text.contains("you are kim at this office"), "{late:?}: {text}");
+    }
+    assert_eq!(home.json(&["household"]).await["members"].as_array().unwrap().len(), 1);
 }

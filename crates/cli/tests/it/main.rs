@@ -13,6 +13,7 @@ mod household_log;
 mod init;
 mod init_clients;
 mod keeping;
+mod key;
 mod local_office;
 mod machine;
 mod mcp;

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use amb_live::{GoalId, InboxMessage, LivePeers, Parcel, inbox_subject};
+use amb_live::{GoalId, InboxMessage, LivePeers, Publication, inbox_subject};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::mcp_client::{Model, amb};
-use crate::server_office::soon;
-use amb_testing::NatsServer;
+use amb_testing::{NatsServer, SqliteFile};
+use reqwest::Method;
+
+use crate::server_office::{Office, soon};
 
 async fn model(home: &Path, nats: &str, name: &str, more: &[&str]) -> Model {
     let mut command = amb(home);
@@ -123,7 +125,7 @@ async fn no_argument_says_who_is_speaking_and_no_body_imitates_another() {
         sent_at: amb_core::Timestamp::now(),
         correlation_id: None,
     };
-    strangers.broker().publish(&inbox_subject(goal), Parcel::Message(word.into())).await.unwrap();
+    strangers.broker().publish(&inbox_subject(goal), Publication::Message(word.into())).await.unwrap();
     let told = ben.call("mailbox_wait", json!({})).await;
     assert!(!told.to_string().contains('\u{200b}'), "{told}");
 }
@@ -181,4 +183,34 @@ async fn a_broker_that_is_down_leaves_the_mailbox_and_is_joined_when_it_is_up() 
     assert_eq!(delivered["mailed_to"][0]["agent_id"], "ben", "{delivered}");
     let why = delivered["unreachable_reasons"].to_string();
     assert!(!why.contains("try again"), "it was sent: {delivered}");
+}
+
+#[tokio::test]
+async fn a_blocked_agents_live_messages_are_not_shown() {
+    let (home, nats, file) = (tempdir().unwrap(), NatsServer::start(), SqliteFile::fresh());
+    let office = Office::start(&file.url()).await;
+    let (alice, bob) = office.pair(0).await;
+    let model = async |key: &str| {
+        let mut command = amb(home.path());
+        command.env("MAILBOX_SERVER_URL", office.url("")).env("MAILBOX_API_KEY", key);
+        Model::start(command.args(["mcp", "--nats-url", &nats.url()])).await
+    };
+    let (mut speaker, mut listener) = (model(&alice.key).await, model(&bob.key).await);
+    sees(&mut speaker, &bob.name, "live").await;
+    let said = |text: &str| json!({"to": bob.name, "message": text});
+    let wait = json!({"timeout_seconds": 50});
+    let (heard, _) =
+        tokio::join!(listener.call("mailbox_wait", wait.clone()), speaker.call("send_to_peer", said("one")));
+    assert_eq!(heard["peer_messages"][0]["body"], "one", "{heard}");
+
+    let block = json!({"agent_name": alice.name});
+    office.call(Method::POST, "/connections/block", Some(&bob.key), Some(&block)).await.expect(200);
+    speaker.call("send_to_peer", said("two")).await;
+    // The inbox is in order of arrival: when a later message is shown, the one before it was dropped.
+    let carol = office.register("carol").await;
+    let mut other = model(&carol.key).await;
+    sees(&mut other, &bob.name, "live").await;
+    let (heard, _) = tokio::join!(listener.call("mailbox_wait", wait), other.call("send_to_peer", said("three")));
+    let bodies: Vec<_> = heard["peer_messages"].as_array().unwrap().iter().map(|message| &message["body"]).collect();
+    assert_eq!(bodies, ["three"]);
 }

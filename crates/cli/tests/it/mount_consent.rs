@@ -7,8 +7,9 @@ use amb_dir::Layout;
 use reqwest::Method;
 use serde_json::json;
 
+use crate::mcp_client::amb;
 use crate::mount_world::{Database, World, arrives, name, until};
-use crate::server_office::Agent;
+use crate::server_office::{Agent, soon};
 
 fn hears(names: &[&str]) -> Card {
     Card { allow_from: AllowFrom(names.iter().map(|name| name.to_string()).collect()), ..Card::default() }
@@ -226,4 +227,28 @@ async fn no_mounted_agent_gets_a_name_that_could_be_an_authoritys_or_differs_in_
     world.comes(&bob, "coder").await;
     let mail = world.server.get(&bob, "/messages").await.expect(200);
     assert_eq!(mail["messages"].as_array().map(Vec::len), Some(1), "{mail}");
+}
+
+#[tokio::test]
+async fn connect_reports_what_a_mounted_directory_decided() {
+    let world = World::closed(Database::sqlite(), Layout::Nanobot).await;
+    world.resident_with("coder", hears(&["ann-mcp", "ben-mcp"])).await;
+    let home = tempfile::tempdir().unwrap();
+    let connect = async |agent: &Agent, flags: &[&str]| {
+        let mut command = amb(home.path());
+        command.args(["--server", &world.server.url(""), "connect", "coder"]).args(flags);
+        soon(command.env("MAILBOX_API_KEY", &agent.key).output()).await.unwrap()
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (ann, ben) = (world.server.register("ann-mcp").await, world.server.register("ben-mcp").await);
+    let eve = world.server.register("eve-mcp").await;
+    world.known(&ann, "coder").await;
+    let approved = connect(&ann, &[]).await;
+    assert!(approved.status.success(), "{}", text(&approved.stderr));
+    assert_eq!((text(&approved.stdout).as_str(), text(&approved.stderr).as_str()), ("connected with coder\n", ""));
+    let document = connect(&ben, &["--json"]).await;
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&document.stdout).unwrap()["status"], "ACTIVE");
+    let refused = connect(&eve, &[]).await;
+    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(4), ""));
+    assert!(text(&refused.stderr).contains("allow_from"), "{}", text(&refused.stderr));
 }

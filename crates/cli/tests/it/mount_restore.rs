@@ -1,10 +1,12 @@
 //! Logs that are not where the mount left them: an office restored from a backup, a mailbox whose log is gone.
 
+use std::path::Path;
+
 use amb_core::{Draft, Mailbox as _};
 use amb_dir::Layout;
 use serde_json::json;
 
-use crate::mount_world::{Database, World, arrives, name};
+use crate::mount_world::{Database, World, arrives, name, until};
 
 #[tokio::test]
 async fn an_older_log_on_either_side_is_read_anew_and_nothing_comes_twice() {
@@ -45,4 +47,34 @@ fn file_of(database: &Database) -> std::path::PathBuf {
         Database::Sqlite(file) => file.path().to_owned(),
         Database::Postgres(_) => panic!("no file"),
     }
+}
+
+#[tokio::test]
+async fn a_server_with_another_database_does_not_take_the_mount_over() {
+    let world = World::new(Database::sqlite(), Layout::Nanobot).await;
+    let coder = world.resident("coder").await;
+    let ann = world.server.register("ann-mcp").await;
+    world.connect(&ann, "coder").await;
+    world.shown("ann-mcp").await;
+    world.send(&ann, "coder", json!({"content": "before"})).await;
+    assert_eq!(arrives(&coder).await.text(), "before");
+
+    let (world, first) = world.with_database(Database::sqlite(), |_| {}).await;
+    let other = world.server.register("ann-mcp").await;
+    until(async || world.health().await["state"] == "failing").await;
+    coder.send(Draft::text(name("ann-mcp"), "Plan", "for the first office")).await.unwrap();
+    assert_eq!(world.server.get(&other, "/agents/coder").await.status, 404);
+
+    let (world, second) = world.with_database(first, |_| {}).await;
+    assert_eq!(world.comes(&ann, "coder").await["parts"][0]["text"], "for the first office");
+    world.send(&ann, "coder", json!({"content": "after"})).await;
+    assert_eq!(arrives(&coder).await.text(), "after");
+
+    // Without the ledger the directory can be mounted in another office.
+    let forget = |root: &Path| {
+        let ledger = root.join(".amb/mount/ledger.db");
+        fs_err::rename(&ledger, ledger.with_extension("old")).unwrap();
+    };
+    let (world, _first) = world.with_database(second, forget).await;
+    world.connect(&other, "coder").await;
 }

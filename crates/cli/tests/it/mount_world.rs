@@ -101,6 +101,26 @@ impl World {
         Self { server, ..self }
     }
 
+    /// The same directory at a server with another database, after something was done to it. Returns the previous
+    /// database.
+    pub(crate) async fn with_database(self, database: Database, between: impl FnOnce(&Path)) -> (Self, Database) {
+        self.server.terminate();
+        assert!(self.server.ended().await.success());
+        between(&self.root);
+        let server = start(&database.url(), &self.root, self.layout, &self.flags).await;
+        (
+            Self {
+                server,
+                database,
+                root: self.root,
+                layout: self.layout,
+                flags: self.flags,
+                _temporary: self._temporary,
+            },
+            self.database,
+        )
+    }
+
     /// The names of all files in a directory of the directory.
     pub(crate) fn files(&self, under: &str) -> Vec<String> {
         let Ok(entries) = fs_err::read_dir(self.root.join(under)) else { return Vec::new() };

@@ -4,8 +4,8 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_live::broker::{Inlet, ParcelRefused};
-use amb_live::{GoalId, LivePeers, NatsOptions, Parcel};
+use amb_live::broker::{MessageHandler, PublicationRefused};
+use amb_live::{GoalId, LivePeers, NatsOptions, Publication};
 use amb_testing::NatsServer;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -58,6 +58,8 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
     // It may still be listed, but a send finds out at once.
     let sent = soon(amb(&nats, "ann", &["--json", "peer", "send", "ben", "still there?"]).output()).await.unwrap();
     assert_eq!(sent.status.code(), Some(3), "a script must see that nobody was reached");
+    let hint = String::from_utf8_lossy(&sent.stderr);
+    assert!(hint.contains("ben does not run now; --durable leaves it in the mailbox of ben"), "{hint}");
     let report: Value = serde_json::from_slice(&sent.stdout).unwrap();
     assert_eq!(report["delivered_to"], serde_json::json!([]), "{report}");
     assert_eq!(report["unreachable_reasons"].as_array().unwrap().len(), 1, "{report}");
@@ -99,9 +101,9 @@ async fn the_password_in_a_nats_url_is_never_shown() {
 /// Notes what comes on a subject, as another runtime would read it.
 struct Tap(tokio::sync::mpsc::Sender<Value>);
 
-impl Inlet for Tap {
-    fn deliver(&self, _: &str, parcel: Parcel, _: Option<&str>) -> Result<(), ParcelRefused> {
-        let Parcel::Raw(bytes) = parcel else { panic!("over NATS there are bytes") };
+impl MessageHandler for Tap {
+    fn deliver(&self, _: &str, publication: Publication, _: Option<&str>) -> Result<(), PublicationRefused> {
+        let Publication::Raw(bytes) = publication else { panic!("over NATS there are bytes") };
         self.0.try_send(serde_json::from_slice(&bytes).unwrap()).unwrap();
         Ok(())
     }
@@ -149,7 +151,7 @@ async fn a_goal_of_a_nexo_runtime_gets_its_events_by_its_id_from_the_command_lin
         "session_id": null,
         "payload": {"from_agent_id": "planner", "from_goal_id": goal, "to_agent_id": "ben", "body": "thanks", "sent_at": "2026-04-30T14:00:00Z"},
     });
-    let bytes = Parcel::Raw(answer.to_string().into_bytes().into());
+    let bytes = Publication::Raw(answer.to_string().into_bytes().into());
     runtime.broker().publish(&format!("agent.inbox.{from}"), bytes).await.unwrap();
     let told = ben.call("mailbox_wait", serde_json::json!({"timeout_seconds": 50})).await;
     assert_eq!(

@@ -94,6 +94,22 @@ async fn a_watch_goes_on_after_an_outage_where_it_was() {
 }
 
 #[tokio::test]
+async fn an_office_on_every_address_names_one_that_clients_can_use() {
+    let file = SqliteFile::fresh();
+    let mut command = serve_command_at("0.0.0.0:0", &file.url());
+    command.args(["--metrics-listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut office = command.spawn().unwrap();
+    let mut notes = BufReader::new(office.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    while !said.contains("metrics at http://127.0.0.1:") {
+        said += &soon(notes.next_line()).await.unwrap().expect("the office ended");
+    }
+    assert!(said.contains("amb register NAME --server http://127.0.0.1:"), "{said}");
+    assert!(!said.contains("metrics at http://127.0.0.1:0/"), "{said}");
+    office.kill().await.unwrap();
+}
+
+#[tokio::test]
 async fn settings_come_from_a_file_of_variables_unless_the_environment_has_them() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("office.env");

@@ -1,11 +1,13 @@
 //! Verbs of the command line at a server, each a process of its own.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use amb_core::{Draft, Mailbox};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::mcp_client::amb;
@@ -221,6 +223,33 @@ async fn a_transcript_is_shared_and_taken_back() {
     let files = ["--dir", "mail", "--as", "ann", "transcript", "share", "chat:1", "ben"];
     let files = soon(amb(machine.home.path()).args(files).output()).await.unwrap();
     assert_eq!(files.status.code(), Some(7), "{}", said(&files));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transcript_at_a_server_is_followed() {
+    let machine = Machine::new().await;
+    machine.agents(&["ann", "ben"]).await;
+    let append = ["--as", "ann", "transcript", "append", "chat:1", "new", "--role", "user", "--sender", "ann"];
+    machine.does(&["--as", "ann", "transcript", "append", "chat:1", "old", "--role", "user", "--sender", "ann"]).await;
+    machine.does(&["--as", "ann", "transcript", "share", "chat:1", "ben"]).await;
+    for (me, flags) in [("ann", &[][..]), ("ben", &["--owner", "ann"])] {
+        let mut follow = machine.command(&[&["--as", me, "transcript", "follow", "chat:1"], flags].concat());
+        let mut follow = follow.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+        // Lines that were written before it has read where the transcript ends are not shown.
+        let line = soon(async {
+            loop {
+                machine.does(&append).await;
+                if let Ok(line) = tokio::time::timeout(Duration::from_secs(1), lines.next_line()).await {
+                    return line.unwrap().unwrap();
+                }
+            }
+        })
+        .await;
+        assert_eq!(line, "ann (user): new");
+    }
+    let unshared = ["--as", "ben", "transcript", "follow", "chat:2", "--owner", "ann"];
+    assert_eq!(machine.run(&unshared).await.status.code(), Some(3));
 }
 
 #[tokio::test]

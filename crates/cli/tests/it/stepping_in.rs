@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::hook;
 use crate::household::{User, office_of, sqlite};
 use crate::mcp_client::amb;
+use crate::server_office::Agent;
 
 #[tokio::test]
 async fn the_person_pauses_ends_cancels_and_reassigns() {
@@ -85,4 +86,28 @@ async fn nothing_wakes_a_paused_agent() {
     assert_eq!(told().await, "", "its mail waits");
     ann.does(&["--server", &url, "resume", "coder"]).await;
     assert!(told().await.contains("block"), "it is told of what waited");
+}
+
+#[tokio::test]
+async fn a_long_list_of_the_households_tasks_says_that_there_are_more() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    for name in ["coder", "writer"] {
+        ann.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    let coder = Agent { name: "coder".into(), key: ann.key("coder") };
+    for _ in 0..101 {
+        let body = json!({"to": "writer", "subject": "Build", "content": "build it", "kind": "task"});
+        office.post(&coder, "/messages/send", body).await.expect(201);
+    }
+    let list = ["--server", &url, "task", "list", "--household"];
+    let cut = ann.run(&list).await;
+    assert_eq!(String::from_utf8_lossy(&cut.stdout).lines().count(), 101, "100 and the head");
+    assert!(String::from_utf8_lossy(&cut.stderr).contains("--state"), "{cut:?}");
+    assert_eq!(ann.json(&list).await["truncated"], true);
+    let whole = ann.run(&[&list[..], &["--state", "pending"]].concat()).await;
+    assert_eq!(String::from_utf8_lossy(&whole.stdout).lines().count(), 102);
+    assert_eq!(String::from_utf8_lossy(&whole.stderr), "");
+    assert_eq!(ann.json(&[&list[..], &["--state", "failed"]].concat()).await, json!({"tasks": []}));
 }

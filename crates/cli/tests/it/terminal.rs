@@ -170,3 +170,11 @@ async fn a_line_of_the_log_fits_however_long_its_subject_is() {
         assert!(shown.lines().all(|line| line.chars().count() <= width), "{width}: {shown}");
     }
 }
+
+#[tokio::test]
+async fn a_terminal_that_reports_no_columns_gets_whole_lines() {
+    let home = household().await;
+    let shown = plain(&home.shown(0, "amb --as tester inbox").await);
+    let head = shown.lines().find(|line| line.contains("SESSION")).unwrap_or_default();
+    assert!(head.contains("WITH") && head.contains("PREVIEW"), "{shown}");
+}

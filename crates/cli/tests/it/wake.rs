@@ -356,6 +356,24 @@ async fn a_watcher_can_print_one_line_for_each_wake_up() {
 }
 
 #[tokio::test]
+async fn the_status_names_the_watcher_that_gets_the_wake_ups() {
+    let town = Town::new().await;
+    let mut watcher = town.mailbox("ben");
+    let mut watcher = watcher.args(["watch", "--bell"]).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    town.mail("one").await;
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    soon(lines.next_line()).await.unwrap().unwrap();
+    let status = town.status().await;
+    assert_eq!(status["leases"][0]["client"], "bell", "{status}");
+    assert!(!status.to_string().contains("1970"), "{status}");
+    let said = town.mailbox("ben").args(["wake", "status"]).output().await.unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let pid = watcher.id().unwrap();
+    assert!(said.contains(&format!("ben: wake-ups are printed by `amb watch --bell`, process {pid}")), "{said}");
+    assert!(!said.contains("no client was woken"), "{said}");
+}
+
+#[tokio::test]
 async fn a_client_that_was_killed_is_not_rung_although_its_pipes_stay_open() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");

@@ -21,33 +21,35 @@ Examples:
   amb --as ben bridge acp --env ANTHROPIC_API_KEY -- npx @agentclientprotocol/claude-agent-acp
   amb --as ben bridge acp --env OPENAI_API_KEY -- npx @agentclientprotocol/codex-acp
 
-One process is kept for all mail, with a session for each peer. What the agent asks permission for is
-refused unless --permissions says otherwise. Of your own environment it gets PATH, HOME, USER, LOGNAME,
-SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
+The agent runs as one process for all messages, with a session for each peer. Requests for
+permission are refused unless --permissions allows them. From your environment the agent inherits
+only PATH, HOME, USER, LOGNAME, SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*,
+and the variables that --env names.")]
 pub(super) struct AcpArgs {
-    /// What the agent is granted when it asks: reject (nothing), read (actions that only read) or allow (everything)
+    /// What to grant when the agent asks for permission: reject (nothing), read (tool calls that only read) or allow
+    /// (everything)
     #[arg(long, value_name = "RULE", default_value = "reject", value_parser = permissions)]
     permissions: Permissions,
-    /// Which mail shares a session, and with it the agent's memory: that of a peer, of a thread, or all of it (one)
+    /// Which messages share a session, and so the agent's memory: those of one peer, those of one thread, or all (one)
     #[arg(long, value_name = "WHICH", default_value = "peer", value_parser = sessions)]
     sessions: Conversations,
-    /// The agent's working directory, by default the current one
+    /// The agent's working directory; default: the current directory
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// The authentication method that is requested of the agent before the first session
+    /// The authentication method to request before the first session
     #[arg(long, value_name = "METHOD")]
     auth: Option<String>,
-    /// Pass a variable of your environment to the agent, or set NAME=VALUE; repeat for more
+    /// Pass this variable of your environment to the agent, or set one with NAME=VALUE; repeatable
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// The timeout of a turn; then it is cancelled
+    /// Cancel a turn after this long
     #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]
     common: BridgeArgs,
     /// The agent's command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 fn permissions(text: &str) -> Result<Permissions, String> {
@@ -79,7 +81,7 @@ impl AcpArgs {
         let mut environment = state::inherited(&self.environment)?;
         exec::check_command(&self.command, &environment).map_err(|error| Failure::usage(error.detail))?;
         let bridge = self.common.open(office).await?;
-        environment.extend(state::environment(office, bridge.mailbox.me())?);
+        state::add_account(&mut environment, office, bridge.mailbox.me(), output)?;
         let runtime = Acp::new(AcpOptions {
             command: self.command,
             environment,

@@ -50,7 +50,7 @@ async fn open_mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Failure> 
             Ok(mailbox)
         };
         match opened.await {
-            Err(Failure::Office(error)) if error.is_passing() => {
+            Err(Failure::Office(error)) if error.is_transient() => {
                 tracing::warn!(%error, "the office is unavailable; retrying");
                 tokio::select! {
                     () = tokio::time::sleep(error.wait().unwrap_or_else(|| backoff.pause())) => {}
@@ -74,8 +74,8 @@ impl OpenBridge {
         output: Output,
     ) -> Result<(), Failure> {
         let (me, at) = (self.mailbox.me().clone(), self.mailbox.describe());
-        output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
-        output.note(format!("`amb bridge status` says how it is; its memory is in {}", self.state.display()));
+        output.note(format!("starting the bridge from {me} at {at} to {}", runtime.describe()));
+        output.note(format!("`amb bridge status` shows its state, which is stored in {}", self.state.display()));
         // Called once the runtime has accepted a turn.
         let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
         let options = BridgeOptions { on_ready: Some(on_ready), ..options };

@@ -18,26 +18,27 @@ Examples:
   amb --as ben bridge exec --input prompt --env OPENAI_API_KEY -- codex exec -
   amb --as ben bridge exec --input json -- ./handle.py
 
-What the command prints is the reply; nothing printed, no reply. A code other than 0 is a
-failure: the mail is tried again, and given up in the end. The command finds AMB_FROM, AMB_TO,
-AMB_SUBJECT, AMB_MESSAGE_ID, AMB_SESSION_ID, AMB_KIND, AMB_PRIORITY and AMB_TASK_ID in its
-environment. Of your own environment it gets PATH, HOME, USER, LOGNAME, SHELL, TERM, NO_COLOR, LANG,
-LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
+The output of the command is the reply; empty output sends none. An exit code other than 0 is a
+failure: the message is retried, and given up after --max-failures failures. The environment of
+the command has AMB_FROM, AMB_TO, AMB_SUBJECT, AMB_MESSAGE_ID, AMB_SESSION_ID, AMB_KIND,
+AMB_PRIORITY and AMB_TASK_ID. From your environment it inherits only PATH, HOME, USER, LOGNAME,
+SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and the variables that
+--env names.")]
 pub(super) struct ExecArgs {
-    /// What the command gets on stdin: text, prompt (fenced, for models) or json
+    /// What to write to the command's stdin: text, prompt (the text marked as untrusted, for models) or json
     #[arg(long, default_value = "text", value_parser = input)]
     input: Input,
-    /// Pass a variable of your environment to the command, or set NAME=VALUE; repeat for more
+    /// Pass this variable of your environment to the command, or set one with NAME=VALUE; repeatable
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// The timeout of the command; it is killed with all that it started
+    /// Kill the command, and all processes that it started, after this long
     #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=MAX_TURN_SECONDS))]
     turn_timeout: u64,
     #[command(flatten)]
     common: BridgeArgs,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 fn input(text: &str) -> Result<Input, String> {
@@ -62,7 +63,7 @@ impl ExecArgs {
         runtime.check().await.map_err(|error| Failure::usage(error.detail))?;
         let bridge = self.common.open(office).await?;
         runtime.records = Some(bridge.ledger.commands());
-        runtime.environment.extend(state::environment(office, bridge.mailbox.me())?);
+        state::add_account(&mut runtime.environment, office, bridge.mailbox.me(), output)?;
         bridge.run(Arc::new(runtime), options, output).await
     }
 }

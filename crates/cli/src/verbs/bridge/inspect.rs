@@ -24,7 +24,7 @@ struct BridgeReport {
 pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) -> Result<(), Failure> {
     let mut all = Vec::new();
     for root in state::known(office, state)? {
-        let ledger = Ledger::look(&root);
+        let ledger = Ledger::open_read_only(&root);
         if let Some(status) = ledger.status()? {
             all.push(BridgeReport {
                 running: ledger.is_held()?,
@@ -34,7 +34,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
             });
         }
     }
-    let empty = "no bridge has run yet; `amb bridge openclaw` or `amb bridge exec -- COMMAND` begins one";
+    let empty = "no bridge has run yet; `amb bridge openclaw`, `amb bridge acp -- COMMAND` or `amb bridge exec -- COMMAND` starts one";
     let head = ["AGENT", "STATE", "RUNTIME", "REPLIED", "UNANSWERED", "WAITING", "DEAD", "SINCE", "OFFICE"];
     let rows = all.iter().map(|shown| {
         let status = &shown.status;
@@ -55,15 +55,15 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
         if let RuntimeState::Down { detail, since, next_try, .. } = &shown.status.connection {
             let wait = next_try.duration_since(Timestamp::now()).as_secs().max(0);
             let agent = &shown.status.agent;
-            output.note(format!("{agent}: down since {since}, tried again in {wait} s: {}", preview(detail, 300)));
+            output.note(format!("{agent}: down since {since}, next try in {wait} s: {}", preview(detail, 300)));
         } else if let Some(error) = &shown.status.last_error {
-            output.note(format!("{}: last trouble: {}", shown.status.agent, preview(error, 300)));
+            output.note(format!("{}: last error: {}", shown.status.agent, preview(error, 300)));
         }
         if !shown.status.requests.is_empty() {
             let names: Vec<&str> = shown.status.requests.iter().map(AgentName::as_str).collect();
             let (agent, names) = (&shown.status.agent, names.join(", "));
             output.note(format!(
-                "{agent}: asked for a connection by {names}; `amb approve CODE` or `amb reject NAME` answers"
+                "{agent}: connection requests from {names}; answer with `amb approve CODE` or `amb reject NAME`"
             ));
         }
     }
@@ -82,7 +82,9 @@ fn state_name(report: &BridgeReport) -> &'static str {
 fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, DeadLetter)>, Failure> {
     let mut all = Vec::new();
     for root in state::known(office, state)? {
-        all.extend(Ledger::look(&root).dead_letters()?.into_iter().map(|dead| (Ledger::look(&root), dead)));
+        all.extend(
+            Ledger::open_read_only(&root).dead_letters()?.into_iter().map(|dead| (Ledger::open_read_only(&root), dead)),
+        );
     }
     all.sort_by_key(|(_, dead)| dead.at);
     Ok(all)
@@ -102,22 +104,22 @@ pub(super) fn dead(office: &OfficeArgs, state: Option<&Path>, output: Output) ->
             preview(&dead.reason, 100),
         ]
     });
-    output.list(&all, "no mail was given up", &["ID", "FROM", "SUBJECT", "TRIES", "GIVEN UP", "WHY"], rows)
+    output.list(&all, "no message was given up", &["ID", "FROM", "SUBJECT", "TRIES", "GIVEN UP", "WHY"], rows)
 }
 
 pub(super) fn retry(office: &OfficeArgs, state: Option<&Path>, id: &MessageId, output: Output) -> Result<(), Failure> {
     let mut running = None;
     for root in state::known(office, state)? {
-        let ledger = Ledger::look(&root);
+        let ledger = Ledger::open_read_only(&root);
         if ledger.revive(id)? {
             running = Some(ledger.is_held()?);
         }
     }
     match running {
-        Some(true) => output.note("the bridge tries it again now"),
-        Some(false) => output.note("the bridge does not run; it is tried again when it does"),
+        Some(true) => output.note("the bridge retries it now"),
+        Some(false) => output.note("the bridge does not run; it retries the message when it starts"),
         None => {
-            let hint = format!("no mail {id} was given up; `amb bridge dead list` shows what was");
+            let hint = format!("no message {id} was given up; `amb bridge dead list` lists those that were");
             return Err(Failure::not_found(hint));
         }
     }

@@ -26,27 +26,27 @@ pub(super) enum Manager {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb bridge install bridges.toml --print          show what would be written
+  amb bridge install bridges.toml --print          print the files, write nothing
   GEMINI_API_KEY=... amb bridge install bridges.toml
   amb bridge install bridges.toml --remove
 
-The unit runs `amb bridge run FILE`, and is started again when it fails. Keys are not in it: the
-variables that the file names under env are kept, with their present values and your PATH, in an
-environment file of their own that only you can read.")]
+The service runs `amb bridge run FILE`, and restarts it when it fails. The unit contains no keys:
+the variables that the file names under env are stored with their current values, and with your
+PATH, in a separate environment file that only you can read.")]
 pub(super) struct InstallArgs {
-    /// The file that names the bridges
+    /// The file with the bridges
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The service's name, by default the file's
+    /// The name of the service; default: the name of the file without its extension
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
-    /// A further variable of your environment to store for the bridges; repeat for more
+    /// Store this variable of your environment for the bridges, too; repeatable
     #[arg(long = "env", value_name = "NAME")]
     environment: Vec<String>,
-    /// The service manager, by default this system's
+    /// The service manager; default: that of this system
     #[arg(long, value_enum, value_name = "MANAGER")]
     manager: Option<Manager>,
-    /// Show what would be written, without the values of variables, and write nothing
+    /// Print the files without the values of variables, and write nothing
     #[arg(long)]
     print: bool,
     /// Remove the service

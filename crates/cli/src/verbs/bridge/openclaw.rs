@@ -23,20 +23,21 @@ Examples:
   amb --as ben bridge openclaw --session agent:main:main    in your own conversation with it
 
 The token is read from OPENCLAW_GATEWAY_TOKEN; it is gateway.auth.token in openclaw.json.
-The route websocket needs nothing more; chat needs gateway.http.endpoints.chatCompletions.enabled,
-sessions_send needs sessions_send in gateway.tools.allow. auto takes the first that works.")]
+The route chat needs gateway.http.endpoints.chatCompletions.enabled, and sessions_send needs
+sessions_send in gateway.tools.allow. auto takes the first of websocket, chat and sessions_send
+that the gateway offers.")]
 pub(super) struct OpenClawArgs {
-    /// How turns are asked for: auto, chat, websocket or sessions_send
+    /// The gateway's interface to use: auto, websocket, chat or sessions_send
     #[arg(long, default_value = "auto", value_parser = route)]
     route: RouteChoice,
-    /// The gateway's address, by default the port in openclaw.json on this machine, else 18789
+    /// The gateway's address; default: this machine, with the port of openclaw.json or else 18789
     #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL")]
     gateway_url: Option<String>,
-    /// One OpenClaw session for all mail, such as your own, agent:main:main; otherwise each peer has its own, such as
-    /// agent:main:mailbox:ann
+    /// The OpenClaw session for all messages, for example your own, agent:main:main; default: a session for each peer,
+    /// such as agent:main:mailbox:ann
     #[arg(long, value_name = "KEY")]
     session: Option<String>,
-    /// A session for each peer, of the agent that --session names
+    /// Use a session for each peer, of the agent in --session
     #[arg(long)]
     session_per_peer: bool,
     /// The timeout of a turn
@@ -64,7 +65,7 @@ impl OpenClawArgs {
         let token = std::env::var("OPENCLAW_GATEWAY_TOKEN").unwrap_or_default();
         if token.is_empty() {
             output.note(format!(
-                "OPENCLAW_GATEWAY_TOKEN is not set; set it to gateway.auth.token of {}, unless your gateway lets everybody in",
+                "OPENCLAW_GATEWAY_TOKEN is not set; set it to gateway.auth.token of {}, unless the gateway needs no token",
                 config.display()
             ));
         }
@@ -96,10 +97,7 @@ fn gateway_port(config: &Path, output: Output) -> Option<u16> {
     match found.transpose() {
         Ok(value) => value.flatten().and_then(|port| u16::try_from(port.as_u64()?).ok()),
         Err(error) => {
-            output.note(format!(
-                "{}: {error:#}; the gateway is looked for at port {DEFAULT_GATEWAY_PORT}",
-                config.display()
-            ));
+            output.note(format!("{}: {error:#}; the bridge uses port {DEFAULT_GATEWAY_PORT}", config.display()));
             None
         }
     }

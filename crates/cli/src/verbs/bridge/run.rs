@@ -5,7 +5,7 @@ pub(super) mod file;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use amb_bridge::{Ledger, Trouble, TurnError};
+use amb_bridge::{FailureKind, Ledger, TurnError};
 use amb_core::{Code, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,10 +28,11 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 #[command(after_help = "\
 Examples:
   amb bridge run bridges.toml
-  amb bridge run --check bridges.toml      only read it, and show the command of each bridge
+  amb bridge run --check bridges.toml      validate it, and print the command of each bridge
 
-The file has a table for each bridge. `kind` is openclaw, acp or exec, `as` the agent, `command` what
-runs; everything else is a flag of that kind of bridge, or --dir, --server and --layout:
+The file has a table for each bridge. `kind` is openclaw, acp or exec, `as` the agent, `command`
+the command to run. The other keys are flags: of that kind of bridge, or --dir, --server, --office
+and --layout.
 
   [bridges.reviewer]
   kind = \"acp\"
@@ -39,7 +40,7 @@ runs; everything else is a flag of that kind of bridge, or --dir, --server and -
   dir = \"~/mail\"
   command = [\"gemini\", \"--acp\"]
   permissions = \"read\"
-  env = [\"GEMINI_API_KEY\"]               a name: the value is taken from the environment
+  env = [\"GEMINI_API_KEY\"]               a name: the value comes from the environment
 
   [bridges.shout]
   kind = \"exec\"
@@ -47,12 +48,12 @@ runs; everything else is a flag of that kind of bridge, or --dir, --server and -
   server = \"http://127.0.0.1:8000\"
   command = [\"tr\", \"a-z\", \"A-Z\"]
 
-Paths in it are meant from where the file is; ~ is your home.")]
+Relative paths start at the directory of the file; ~ is your home directory.")]
 pub(super) struct RunArgs {
-    /// The file that names the bridges
+    /// The file with the bridges
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Read the file, show what would run, and run nothing
+    /// Validate the file and print what would run, but run nothing
     #[arg(long)]
     check: bool,
 }
@@ -95,7 +96,7 @@ async fn supervise(entry: BridgeEntry, mut stopped: watch::Receiver<bool>, outpu
         failures = if begun.elapsed() >= STABLE_UPTIME { 1 } else { failures + 1 };
         let wait = Duration::from_secs(1 << (failures - 1).min(6)).min(MAX_DELAY);
         let (name, sentence) = (&entry.name, failure.detail());
-        output.note(format!("{name}: failed ({failures} in a row) and is started again in {wait:?}: {sentence}"));
+        output.note(format!("{name}: failed ({failures} in a row), restarts in {wait:?}: {sentence}"));
         // The ledger stays locked while the bridge is down, so that `amb bridge status` shows it.
         let _lock = record_failure(&entry, &failure, wait).inspect_err(
             |error| tracing::debug!(bridge = %entry.name, error = error.detail(), "the status cannot be written"),
@@ -136,16 +137,19 @@ async fn run_once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, outp
 
 /// Records that a bridge has failed, and when it is restarted.
 fn record_failure(entry: &BridgeEntry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
-    let (_, office) = entry.parse()?;
+    let (action, office) = entry.parse_for_status()?;
     let me = office.acting_agent()?;
     let ledger = Ledger::open(&state::directory(&office, &me, entry.state.as_deref())?)?;
     let trouble = match failure {
-        Failure::Office(error) if error.code() == Code::Unauthorized => Trouble::Unauthorized,
-        _ => Trouble::Unreachable,
+        Failure::Office(error) if error.code() == Code::Unauthorized => FailureKind::Unauthorized,
+        _ => FailureKind::Unreachable,
     };
     let error = TurnError::new(trouble, failure.detail());
-    let at = office.server.as_ref().map_or_else(|| "directory".to_owned(), ToString::to_string);
+    let at = match &office.server {
+        Some(server) => format!("server {server}"),
+        None => format!("directory {}", fs_err::canonicalize(office.root()?)?.display()),
+    };
     let next_try = Timestamp::now().checked_add(wait).unwrap_or_else(|_| Timestamp::now());
-    ledger.note_failed(&me, at, entry.shown(), &error, next_try)?;
+    ledger.note_failed(&me, at, action.runtime(), &error, next_try)?;
     Ok(ledger)
 }

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use amb_bridge::exec;
-use amb_client::ExposeSecret;
 use amb_core::AgentName;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::{home, keys, profile};
+use crate::output::Output;
+use crate::profile::KEY_VARIABLE;
+use crate::{home, keys};
 
 /// The UUID namespace in which offices are hashed into directory names; it must never change.
 const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
@@ -58,7 +59,7 @@ pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
         let name = wanted.split_once('=').map_or(wanted.as_str(), |(name, _)| name);
         if amb_wake::is_secret(name.as_ref()) {
             return Err(Failure::usage(format!(
-                "--env {name}: by this a client lets its own children in; it is not passed on"
+                "--env {name}: this secret gives access to a client's session; it is not passed to commands"
             )));
         }
         all.push(match wanted.split_once('=') {
@@ -73,23 +74,31 @@ pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     Ok(all)
 }
 
-/// The variables that `amb` in a command needs to act for the same agent at the same office.
-pub(super) fn environment(office: &OfficeArgs, me: &AgentName) -> Result<Vec<Variable>, Failure> {
-    let mut all = vec![("AMB_AS".into(), me.as_str().into())];
+/// Adds the variables that `amb` in a command needs to act for the same agent at the same office. Not the agent's key:
+/// the command's output goes to strangers, so the key is passed only where `--env` names it.
+pub(super) fn add_account(
+    environment: &mut Vec<Variable>,
+    office: &OfficeArgs,
+    me: &AgentName,
+    output: Output,
+) -> Result<(), Failure> {
+    environment.push(("AMB_AS".into(), me.as_str().into()));
     match &office.server {
         Some(server) => {
-            all.push(("MAILBOX_SERVER_URL".into(), server.to_string().into()));
-            // The key itself, where it is not stored in a file that the command can find.
-            if keys::find(server, me)?.is_none()
-                && let Some(key) = profile::key_from_env()
-            {
-                all.push(("MAILBOX_API_KEY".into(), key.expose_secret().into()));
+            environment.push(("MAILBOX_SERVER_URL".into(), server.to_string().into()));
+            let is_passed = environment.iter().any(|(name, _)| name == KEY_VARIABLE);
+            if !is_passed && keys::find(server, me)?.is_none() {
+                output.note(format!(
+                    "the command does not get {KEY_VARIABLE}, so `amb` in it cannot act for {me}: if it must, put the key into {}, \
+                     or pass it with --env {KEY_VARIABLE}",
+                    keys::path()?.display()
+                ));
             }
         }
-        None => all.push(("AMB_DIR".into(), fs_err::canonicalize(office.root()?)?.into())),
+        None => environment.push(("AMB_DIR".into(), fs_err::canonicalize(office.root()?)?.into())),
     }
     if let Some(layout) = office.layout {
-        all.push(("AMB_LAYOUT".into(), layout.to_string().into()));
+        environment.push(("AMB_LAYOUT".into(), layout.to_string().into()));
     }
-    Ok(all)
+    Ok(())
 }

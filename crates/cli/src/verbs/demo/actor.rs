@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use amb_client::{Client, EventFollower, ServerUrl};
-use amb_core::doc::Sent;
+use amb_core::doc::{RegisterBody, Sent};
 use amb_core::mailbox::Mailbox;
 use amb_core::{
     AgentName, Card, Code, Cursor, Draft, Entry, Event, Message, MessageId, OfficeError, Part, ReceiptState, TaskId,
@@ -38,7 +38,8 @@ impl Actor {
         screen.step().await;
         let card = Card { description: description.into(), ..Card::default() };
         let name = AgentName::parse(name).map_err(OfficeError::from)?;
-        let registered = amb_client::register(server, &name, card, None, None, household).await?;
+        let body = RegisterBody { household_token: household.map(str::to_owned), ..RegisterBody::new(&name, card) };
+        let registered = amb_client::register(server, &body).await?;
         let mailbox = Client::open(server.clone(), registered.api_key).await?;
         // Makes its presence visible at once; its requests alone would within seconds.
         mailbox.heartbeat().await?;

@@ -25,11 +25,11 @@ pub(super) enum HookClient {
 /// An event of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum HookEvent {
-    /// A session began or was resumed
+    /// A session was started or resumed
     SessionStart,
-    /// The user gave a prompt
+    /// The user submitted a prompt
     Prompt,
-    /// A tool, or a batch of them, was run
+    /// A tool, or a batch of tools, has run
     PostTool,
     /// The model is about to end its turn
     Stop,

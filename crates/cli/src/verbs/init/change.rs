@@ -23,6 +23,9 @@ pub(super) struct WrittenFile {
     pub(super) changed: bool,
     pub(super) diff: String,
     pub(super) backup: Option<PathBuf>,
+    /// Whether the file exists before and after the change.
+    #[serde(skip)]
+    exists: (bool, bool),
 }
 
 impl FileChange {
@@ -57,7 +60,8 @@ impl FileChange {
 
     fn report(self) -> WrittenFile {
         let diff = diff(&self.plan.old, self.plan.new.as_deref().unwrap_or(""));
-        WrittenFile { path: self.config.path, changed: self.plan.changes(), diff, backup: None }
+        let exists = (self.config.exists(), self.plan.new.is_some());
+        WrittenFile { path: self.config.path, changed: self.plan.changes(), diff, backup: None, exists }
     }
 }
 
@@ -65,9 +69,14 @@ impl WrittenFile {
     pub(super) fn show(&self, dry_run: bool, output: Output) -> Result<(), Failure> {
         let path = self.path.display();
         output.note(format!("{path}{}", if dry_run { " (not changed: --dry-run)" } else { "" }));
-        output.say(self.diff.trim_end())?;
+        let name = |side: &str, exists: bool| match exists {
+            true => format!("{side}/{}", self.path.strip_prefix("/").unwrap_or(&self.path).display()),
+            false => "/dev/null".to_owned(),
+        };
+        let (old, new) = (name("a", self.exists.0), name("b", self.exists.1));
+        output.say(format!("--- {old}\n+++ {new}\n{}", self.diff.trim_end()))?;
         if let Some(backup) = &self.backup {
-            output.note(format!("what was there before is kept in {}", backup.display()));
+            output.note(format!("the previous version is saved as {}", backup.display()));
         }
         Ok(())
     }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::doc::ConnectionStatus;
 use amb_core::mailbox::{Outgoing, Result};
-use amb_core::{AgentName, Backoff, OfficeError};
-use amb_live::{AllowedDelegates, Goal, NatsOptions, PeerContext, SendToPeer};
+use amb_core::{AgentName, Backoff, Mailbox, OfficeError};
+use amb_live::{AllowedDelegates, Goal, InboxBuffer, NatsOptions, PeerContext, SendToPeer};
 use amb_mcp::{LazyMailbox, Mailed, PeerDelivery, PeerListing, PeerMessages};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::nats::unreachable;
@@ -18,13 +20,19 @@ use crate::nats::unreachable;
 /// The timeout of leaving. A goal that does not leave is listed until its presence expires.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The timeout of asking the office for blocks, which delays messages of live peers.
+const BLOCKS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The shortest time between two such requests: a flood of live messages must not use up the agent's rate limit.
+const BLOCKS_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Joins once both NATS and the office can be reached, and retries until then. The office says who the agent is, so
 /// that no live message is sent under a name that nobody has verified.
 pub(super) struct Live {
     mailbox: LazyMailbox,
     nats: NatsOptions,
     delegates: AllowedDelegates,
-    words: Arc<PeerMessages>,
+    messages: Arc<PeerMessages>,
     joined: OnceCell<Joined>,
 }
 
@@ -37,7 +45,7 @@ struct Joined {
 impl Live {
     /// Starts joining in the background.
     pub(super) fn join(mailbox: LazyMailbox, nats: NatsOptions, delegates: AllowedDelegates) -> Arc<Self> {
-        let live = Arc::new(Self { mailbox, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
+        let live = Arc::new(Self { mailbox, nats, delegates, messages: Arc::default(), joined: OnceCell::new() });
         let joining = Arc::clone(&live);
         tokio::spawn(async move {
             let mut backoff = Backoff::default();
@@ -59,13 +67,8 @@ impl Live {
                 let goal = peers.join(office.me().clone(), "").await.map_err(unreachable)?;
                 let mut context = peers.context(&goal);
                 context.allowed_delegates = self.delegates.clone();
-                let (inbox, words) = (Arc::clone(goal.inbox()), Arc::clone(&self.words));
-                let receiver = tokio::spawn(async move {
-                    loop {
-                        inbox.arrived().await;
-                        inbox.drain().into_iter().for_each(|word| words.push(word));
-                    }
-                });
+                let receiver =
+                    tokio::spawn(receive(Arc::clone(office), Arc::clone(goal.inbox()), Arc::clone(&self.messages)));
                 Ok(Joined { context, goal: Mutex::new(Some(goal)), receiver: receiver.abort_handle() })
             })
             .await
@@ -81,6 +84,29 @@ impl Live {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "cannot remove the presence"),
             Err(_) => tracing::debug!("cannot remove the presence: timeout"),
+        }
+    }
+}
+
+/// Passes the messages of live peers on, without those of agents that this one has blocked. While the office cannot be
+/// reached, the blocks that it listed last apply.
+async fn receive(office: Arc<dyn Mailbox>, inbox: Arc<InboxBuffer>, messages: Arc<PeerMessages>) {
+    let (mut blocked, mut next_check): (Vec<AgentName>, _) = (Vec::new(), Instant::now());
+    loop {
+        inbox.arrived().await;
+        tokio::time::sleep_until(next_check).await;
+        next_check = Instant::now() + BLOCKS_INTERVAL;
+        // A directory has no connections, and so no blocks.
+        if let Ok(Ok(connections)) = tokio::time::timeout(BLOCKS_TIMEOUT, office.connections()).await {
+            let blocks =
+                connections.into_iter().filter(|link| link.status == ConnectionStatus::Blocked && link.outgoing);
+            blocked = blocks.map(|link| link.agent_name).collect();
+        }
+        for message in inbox.drain() {
+            match blocked.iter().any(|name| name.eq_ignore_case(&message.from_agent_id)) {
+                true => tracing::debug!(from = message.from_agent_id, "dropped a live message of a blocked agent"),
+                false => messages.push(message),
+            }
         }
     }
 }
@@ -133,6 +159,6 @@ impl amb_mcp::PeerNetwork for Live {
     }
 
     fn peer_messages(&self) -> &Arc<PeerMessages> {
-        &self.words
+        &self.messages
     }
 }

@@ -1,12 +1,13 @@
 //! `amb wake status`.
 
 use amb_core::{Timestamp, WakeState};
-use amb_wake::{Lease, RingLedger, WakeDirectory};
+use amb_wake::{Lease, Process, RingLedger, WakeDirectory};
 use serde::Serialize;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::{Output, ago, preview};
+use crate::waking::BELL;
 use crate::{home, waking};
 
 /// A session, for programs.
@@ -28,11 +29,24 @@ struct StatusDocument {
     leases: Vec<LeaseReport>,
 }
 
+/// The holder of a mailbox's lease, for programs.
 #[derive(Serialize)]
 struct LeaseReport {
     agent: String,
-    #[serde(flatten)]
-    lease: Lease,
+    process: Process,
+    client: String,
+    session: String,
+    /// Unknown for `amb watch --bell`, which does not see what its reader does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_at: Option<Timestamp>,
+}
+
+impl LeaseReport {
+    fn new(agent: String, lease: Lease) -> Self {
+        let Lease { process, client, session, active_at } = lease;
+        let active_at = Some(active_at).filter(|at| *at != Timestamp::UNIX_EPOCH);
+        Self { agent, process, client, session, active_at }
+    }
 }
 
 pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
@@ -46,14 +60,17 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
                     && lease.session == ledger.session
             });
             let state = state(&ledger);
-            let hint = (state.is_in_vain() && state != WakeState::Failed || state == WakeState::NoDoor)
+            let hint = (state.is_unresponsive() && state != WakeState::Failed || state == WakeState::NoDoor)
                 .then(|| advice(&ledger));
             let state = state.as_str();
             document.sessions.push(SessionReport { agent: agent.clone(), state, holds_lease, hint, ledger });
         }
-        document.leases.extend(lease.map(|lease| LeaseReport { agent, lease }));
+        document.leases.extend(lease.map(|lease| LeaseReport::new(agent, lease)));
     }
-    let empty = "no client was woken yet; `amb wake test` in a shell of the client tries it";
+    let empty = match document.leases.is_empty() {
+        true => "no client was woken yet; `amb wake test` in a shell of the client tries it",
+        false => "no client session is served by `amb mcp`",
+    };
     let head = ["AGENT", "CLIENT", "SESSION", "STATE", "LEASE", "RINGS", "LAST", "DOOR", "WAITING"];
     let rows = document.sessions.iter().map(|shown| {
         let ledger = &shown.ledger;
@@ -77,6 +94,9 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         if let Some(hint) = shown.hint {
             output.note(format!("{}: {hint}", shown.agent));
         }
+    }
+    for LeaseReport { agent, process, .. } in document.leases.iter().filter(|lease| lease.client == BELL) {
+        output.note(format!("{agent}: wake-ups are printed by `amb watch --bell`, process {}", process.pid));
     }
     Ok(())
 }

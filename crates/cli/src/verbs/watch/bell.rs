@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::waking::BELL;
 
 /// How often it checks whether the process that started it still lives.
 const PARENT_CHECK: Duration = Duration::from_secs(5);
@@ -37,7 +38,7 @@ pub(super) async fn ring(
     let mut spent = SpentCache::default();
     let mut cursor = None;
     let Process { pid, began } = Process::me();
-    let key = SessionKey { client: "bell".into(), session: format!("{pid} {began}") };
+    let key = SessionKey { client: BELL.into(), session: format!("{pid} {began}") };
     let mut reporter = Reporter::start(Arc::clone(mailbox), &key, Some(DOOR));
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
@@ -53,7 +54,7 @@ pub(super) async fn ring(
                 left -= u64::from(rung);
                 backoff = Backoff::default();
             }
-            Err(Failure::Office(error)) if error.is_passing() => {
+            Err(Failure::Office(error)) if error.is_transient() => {
                 let wait = backoff.pause();
                 tokio::time::sleep(error.wait().unwrap_or(wait).max(wait).min(PARENT_CHECK)).await;
             }
@@ -73,7 +74,7 @@ pub(super) async fn ring(
 fn holds_lease(place: &WakeDirectory) -> bool {
     let process = Process::me();
     let mine =
-        Lease { process, client: "bell".into(), session: process.pid.to_string(), active_at: Timestamp::UNIX_EPOCH };
+        Lease { process, client: BELL.into(), session: process.pid.to_string(), active_at: Timestamp::UNIX_EPOCH };
     place.claim(&mine).unwrap_or_else(|error| {
         tracing::warn!(%error, "the lease of wake-ups cannot be read");
         true

@@ -10,7 +10,8 @@ use toml::{Table, Value};
 use super::super::BridgeVerb;
 use crate::args::{Cli, OfficeArgs, Verb};
 use crate::failure::Failure;
-use crate::home;
+use crate::saved::LOCAL;
+use crate::{home, local};
 
 /// The most bridges that one file names.
 const MAX_BRIDGES: usize = 64;
@@ -56,7 +57,7 @@ fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<BridgeEntry>> {
         let at = || format!("bridges.{name}");
         let Value::Table(table) = table else { bail!("{} is not a table", at()) };
         let entry = entry(&name, &table, base, home).with_context(at)?;
-        entry.parse().map_err(|failure| anyhow::anyhow!("{}", failure.detail())).with_context(at)?;
+        entry.check().map_err(|failure| anyhow::anyhow!("{}", failure.detail())).with_context(at)?;
         all.push(entry);
     }
     Ok(all)
@@ -135,15 +136,45 @@ fn absolute(path: &str, base: &Path, home: &Path) -> PathBuf {
     }
 }
 
+/// Whether this names the local office, and it does not run.
+fn is_local_down(office: &OfficeArgs) -> bool {
+    office.office.as_deref() == Some(LOCAL) && local::running().is_none()
+}
+
 impl BridgeEntry {
-    /// The bridge and its office, as parsed from the command line.
+    /// The bridge and its office.
     pub(crate) fn parse(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
+        let (action, mut office) = self.parse_arguments()?;
+        office.resolve()?;
+        Ok((action, office))
+    }
+
+    /// The bridge and its office for a status. The local office has its last address while it does not run; that
+    /// address is never connected to, because another server may use it.
+    pub(crate) fn parse_for_status(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
+        let (action, mut office) = self.parse_arguments()?;
+        match is_local_down(&office) {
+            true => office.server = Some(local::last_server()?),
+            false => office.resolve()?,
+        }
+        Ok((action, office))
+    }
+
+    /// Finds errors of the file. That the local office does not run is none: a bridge waits for its office.
+    fn check(&self) -> Result<(), Failure> {
+        let (_, mut office) = self.parse_arguments()?;
+        if is_local_down(&office) {
+            return Ok(());
+        }
+        Ok(office.resolve()?)
+    }
+
+    fn parse_arguments(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
         let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.arguments.iter().map(String::as_str)));
-        let mut cli = cli.map_err(|error| {
+        let cli = cli.map_err(|error| {
             let text = error.to_string();
             Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
         })?;
-        cli.office.resolve()?;
         match cli.verb {
             Verb::Bridge(bridge) => Ok((bridge.action, cli.office)),
             _ => Err(Failure::usage("it is not a bridge")),
