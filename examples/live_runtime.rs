@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
+use amb_live::broker::{LiveGoal, MessageHandler, Roster, Subscription};
 use amb_live::{
-    Broker, BrokerError, GoalId, LivePeers, Parcel, PublishOutcome, PublishReceipt, render_peer_messages_block,
+    Broker, BrokerError, GoalId, LivePeers, Publication, PublishOutcome, PublishReceipt, render_peer_messages_block,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -48,8 +48,8 @@ struct BusBroker {
 }
 
 impl BusBroker {
-    fn hand_over(&self, subject: &str, parcel: Parcel) -> Result<PublishOutcome, BrokerError> {
-        let message = parcel.open().map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
+    fn hand_over(&self, subject: &str, publication: Publication) -> Result<PublishOutcome, BrokerError> {
+        let message = publication.open().map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
         let payload = serde_json::to_value(&*message).map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
         let event = json!({
             "id": GoalId::fresh(message.sent_at),
@@ -69,11 +69,11 @@ impl Broker for BusBroker {
         "the runtime's bus".into()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
-        PublishReceipt::now(self.hand_over(subject, parcel))
+    fn publish<'a>(&'a self, subject: &'a str, publication: Publication) -> PublishReceipt<'a> {
+        PublishReceipt::now(self.hand_over(subject, publication))
     }
 
-    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
+    async fn subscribe(&self, subject: &str, handler: Arc<dyn MessageHandler>) -> Result<Subscription, BrokerError> {
         let mut events = self.bus.0.subscribe();
         let subject = subject.to_owned();
         let listening = tokio::spawn(async move {
@@ -81,8 +81,8 @@ impl Broker for BusBroker {
                 match events.recv().await {
                     // A subject is matched whole, letter by letter: there are no wildcards.
                     Ok(event) if event.topic == subject => {
-                        let parcel = Parcel::Raw(event.json.to_string().into_bytes().into());
-                        if let Err(refusal) = inlet.deliver(&subject, parcel, None) {
+                        let publication = Publication::Raw(event.json.to_string().into_bytes().into());
+                        if let Err(refusal) = handler.deliver(&subject, publication, None) {
                             eprintln!("refused: {}", refusal.0);
                         }
                     }

@@ -12,6 +12,7 @@
 
 use amb_client::{Client, ServerUrl};
 use amb_core::card::Card;
+use amb_core::doc::RegisterBody;
 use amb_core::{Event, Mailbox};
 use amb_examples::answer_mail;
 
@@ -22,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server: ServerUrl = server.parse()?;
     let card = Card { description: "answers in capital letters".into(), ..Card::default() };
     // Keep the key in a real agent: it is shown once, and it is the agent's identity.
-    let registered = amb_client::register(&server, &name.parse()?, card, None, None, None).await?;
+    let registered = amb_client::register(&server, &RegisterBody::new(&name.parse()?, card)).await?;
     let office = Client::open(server, registered.api_key).await?;
     println!("{name} is at {}", office.describe());
 
