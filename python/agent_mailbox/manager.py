@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._native import Mailbox
-from .errors import ClosedError, MailboxError, NotFoundError, UnsupportedError
+from .errors import ClosedError, InvalidError, MailboxError, NotFoundError, UnsupportedError
 from .files import card_of, draft_of, filed_of
 
 __all__ = ["DEFAULT_ROOT", "MailboxManager"]
@@ -110,9 +110,13 @@ class MailboxManager:
         ``callback``, ``reply_to``, ``metadata``, ``subject``, ``ttl`` and ``trace``. It is on the disk when this returns.
 
         What a sender cannot say about itself (``id``, ``from``, ``to``, ``timestamp``) the office fills in. A message that
-        answers another by ``reply_to`` goes back; to anybody else it counts as passed on.
+        answers another by ``reply_to`` goes back; to anybody else it counts as passed on. A ``task_update`` changes the
+        state of its ``task``, with its text as the note; the office writes the update to the task's owner.
         """
         mailbox = self.mailbox(from_id)
+        if msg.get("type") == "task_update":
+            _update_task(mailbox, to_id, msg)
+            return
         draft = draft_of(to_id, msg)
         answered = msg.get("reply_to")
         if answered and _is_known(mailbox, answered):
@@ -169,6 +173,21 @@ class MailboxManager:
         with self._lock:
             name = next(reversed(self._open), self._default_agent)
         return self.mailbox(name)
+
+
+def _update_task(mailbox: Mailbox, to_id: str, msg: Mapping[str, Any]) -> None:
+    task = msg.get("task")
+    if not isinstance(task, Mapping) or not task.get("id") or not task.get("state"):
+        raise InvalidError("a task update needs task.id and task.state", code="invalid")
+    parts = draft_of(to_id, msg)["parts"]
+    if any(part.get("type") != "text" for part in parts):
+        detail = "a task update has text only; send data and files in a message with reply_to"
+        raise InvalidError(detail, code="invalid")
+    owner = mailbox.task(task["id"])["owner"]
+    if to_id != owner:
+        raise InvalidError(f"the updates of this task go to {owner}, who gave it", code="invalid")
+    note = "\n".join(part["text"] for part in parts)
+    mailbox.set_task_state(task["id"], task["state"], note or None)
 
 
 def _is_known(mailbox: Mailbox, message_id: str) -> bool:

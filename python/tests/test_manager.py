@@ -129,6 +129,26 @@ def test_send_accepts_every_kind_of_part(pair: MailboxManager) -> None:
     assert message["content"]["parts"] == parts
 
 
+def test_a_task_update_that_is_sent_changes_the_task(pair: MailboxManager) -> None:
+    pair.send("researcher", "coder", text("sort it", type="task"))
+    [task] = pair.poll("coder")
+
+    def update(to: str, state: str, **more: Any) -> None:
+        sent = {"type": "task_update", "task": {"id": task["task"]["id"], "state": state}, **more}
+        pair.send("coder", to, {**text("half of it"), **sent})
+
+    update("researcher", "working")
+    [message] = pair.poll("researcher")
+    assert (message["type"], message["task"]["state"], words(message)) == ("task_update", "working", "half of it")
+    with pytest.raises(InvalidError, match="go to researcher"):
+        update("coder", "completed")
+    with pytest.raises(InvalidError, match="text only"):
+        update("researcher", "completed", content={"parts": [{"type": "data", "data": {}}]})
+    with pytest.raises(InvalidError, match="task.state"):
+        update("researcher", "")
+    assert pair.mailbox("coder").task(task["task"]["id"])["state"] == "working"
+
+
 def test_send_ignores_a_forged_sender(pair: MailboxManager) -> None:
     pair.send("researcher", "coder", text("hello", **{"from": "boss", "id": "forged", "to": "other"}))
     [message] = pair.poll("coder")
