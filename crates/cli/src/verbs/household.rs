@@ -14,15 +14,15 @@ use crate::ids::{self, Short};
 use crate::output::{Output, ago, preview, visible};
 use crate::saved::{self, SavedOffice};
 
-/// Your agents and machines, which write to each other without codes
+/// List and manage your household: your agents and machines, which need no connection codes
 ///
-/// A household is one owner's agents and that person. `amb serve` on your own machine founds one; agents that are
-/// registered there join it, and agents of other machines by `amb invite`.
+/// A household is a person and that person's agents. `amb serve` on your own machine creates one. Agents registered on
+/// that machine join it; agents of other machines join with `amb invite` and `amb join`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  amb household                           who is in it, and by which machine
-  amb household sessions                  what your agents talk about
+  amb household                           list members and machines
+  amb household sessions                  list your agents' conversations
   amb household add coder                 coder, which was registered before, joins it
   amb household remove coder              coder becomes a stranger
   amb household remove --machine laptop   that machine's token is void, and its agents are strangers")]
@@ -33,28 +33,27 @@ pub(crate) struct HouseholdCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum HouseholdVerb {
-    /// Who is in it, and by which machine
+    /// List the members, and the machine that each one belongs to
     List,
-    /// The conversations of your agents, the one with the newest message first; `amb end` ends one
+    /// List your agents' conversations, the latest first; `amb end` ends one
     Sessions,
-    /// Create the household's person, as whom you write, under this name; only where there is none yet. `amb up` creates
-    /// one: there, use `amb up --person NAME`
+    /// Create the account of the household's person, as which you write, if there is none yet. `amb up` creates one
+    /// itself: there, choose its name with `amb up --person NAME`
     Person {
-        /// The name
+        /// Name of the person
         name: AgentName,
     },
-    /// Let an agent in that is registered already, and whose key is kept here
+    /// Add an agent that is already registered and whose key is saved on this machine
     Add {
         /// The agent
         name: AgentName,
     },
-    /// Take an agent out, or a whole machine
+    /// Remove an agent, or a machine with all its agents
     Remove {
         /// The agent
         #[arg(required_unless_present = "machine")]
         name: Option<AgentName>,
-        /// The machine, by its name, its id or the beginning of that, as `amb household` shows them: its token becomes
-        /// void
+        /// Name of the machine, its id, or a unique prefix of the id, as `amb household` shows them. Its token is revoked
         #[arg(long, value_name = "MACHINE", conflicts_with = "name")]
         machine: Option<String>,
     },
@@ -177,19 +176,24 @@ fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
         vec![id, with, preview(&session.subject, 40), session.unread.to_string(), last, state]
     });
     let head = ["SESSION", "BETWEEN", "SUBJECT", "UNREAD", "LAST", ""];
-    output.list(found, "your agents have said nothing yet", &head, rows)
+    output.list(found, "your agents have said nothing yet", &head, rows)?;
+    if found.truncated {
+        output.note("these are the latest conversations, and there are more");
+    }
+    Ok(())
 }
 
-/// Let agents of another machine into your household
+/// Invite another machine to your household
 ///
-/// Prints the one command to run there. Its token is shown once; `amb household remove --machine NAME` takes it back.
+/// Prints the command to run on that machine. It contains a token that is shown only once;
+/// `amb household remove --machine NAME` revokes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb invite laptop
   amb household remove --machine laptop   takes it back")]
 pub(crate) struct InviteCommand {
-    /// The name of that machine
+    /// A name for that machine
     #[arg(default_value = "machine")]
     label: String,
 }
@@ -216,8 +220,8 @@ impl InviteCommand {
 
 /// Join a household from this machine, with the token that `amb invite` printed
 ///
-/// The token is kept in a file that only you read, and the office is added to your profile. Agents that you register
-/// there are members.
+/// Saves the token in a file that only you can read, and adds the office to your profile. Agents that you register there
+/// become members.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -225,9 +229,9 @@ Examples:
   amb --office mail-example-org register coder
   amb register coder --server https://mail.example.org --household")]
 pub(crate) struct JoinCommand {
-    /// The office
+    /// URL of the office
     url: ServerUrl,
-    /// The token; - reads it from stdin
+    /// The token, or - to read it from stdin
     token: String,
 }
 

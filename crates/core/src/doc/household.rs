@@ -60,6 +60,9 @@ pub struct SessionEnded {
 pub struct HouseholdSessions {
     /// Ordered by their newest message, newest first.
     pub sessions: Vec<HouseholdSession>,
+    /// Whether there are more.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub truncated: bool,
 }
 
 /// A conversation that a member of the household is in.

@@ -184,7 +184,7 @@ pub(crate) async fn tasks(
 
 /// The conversations of the household, whoever is in them
 ///
-/// For the household's person: the 100 in which something was said last.
+/// For the household's person: the 100 in which something was said last. `truncated` says that there are more.
 #[utoipa::path(get, path = "/household/sessions", tag = "household",
     responses(
         (status = 200, description = "The one with the newest message first", body = HouseholdSessions),
@@ -195,8 +195,10 @@ pub(crate) async fn sessions(
     Caller(caller): Caller,
 ) -> Result<OkJson<HouseholdSessions>, Problem> {
     let household = household_of(&app, &caller).await?;
-    let query = ConversationQuery { limit: MAX_SESSIONS, ..ConversationQuery::default() };
-    let lines = app.store.conversations(household, query).await?;
+    let query = ConversationQuery { limit: MAX_SESSIONS + 1, ..ConversationQuery::default() };
+    let mut lines = app.store.conversations(household, query).await?;
+    let more = lines.len() > MAX_SESSIONS as usize;
+    lines.truncate(MAX_SESSIONS as usize);
     let session = |line: ConversationLine| HouseholdSession {
         session_id: line.id,
         subject: line.subject,
@@ -206,6 +208,6 @@ pub(crate) async fn sessions(
         last_message_at: line.last.at,
         ended_by: line.ended_by,
     };
-    let (sessions, _) = fit_page(lines.into_iter().map(session).collect());
-    Ok(OkJson(HouseholdSessions { sessions }))
+    let (sessions, cut) = fit_page(lines.into_iter().map(session).collect());
+    Ok(OkJson(HouseholdSessions { sessions, truncated: more || cut }))
 }

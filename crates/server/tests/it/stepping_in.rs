@@ -174,11 +174,13 @@ async fn a_person_ends_cancels_and_reassigns(server: TestServer) {
     assert_eq!((ended.len(), &ended[0]["session_id"]), (1, &json!(session)), "{sessions}");
 }
 
-async fn a_long_list_of_tasks_says_that_it_is_cut(server: TestServer) {
+async fn a_long_list_of_the_household_says_that_it_is_cut(server: TestServer) {
     let Home { ann, coder, writer } = server.home().await;
-    for _ in 0..101 {
-        server.give(&coder, &writer, "Build").await;
+    for number in 0..101 {
+        server.give(&coder, &writer, &format!("Build {number}")).await;
     }
+    let sessions = server.get(&ann, "/household/sessions").await.expect(200);
+    assert_eq!((sessions["sessions"].as_array().unwrap().len(), &sessions["truncated"]), (100, &json!(true)));
     let listed = async |query: &str| {
         let listed = server.get(&ann, &format!("/household/tasks{query}")).await.expect(200);
         (listed["tasks"].as_array().unwrap().len(), listed["truncated"].as_bool())
@@ -191,13 +193,13 @@ async fn a_long_list_of_tasks_says_that_it_is_cut(server: TestServer) {
 }
 
 #[tokio::test]
-async fn a_long_list_of_tasks_says_that_it_is_cut_on_sqlite() {
-    a_long_list_of_tasks_says_that_it_is_cut(TestServer::sqlite().await).await;
+async fn a_long_list_of_the_household_says_that_it_is_cut_on_sqlite() {
+    a_long_list_of_the_household_says_that_it_is_cut(TestServer::sqlite().await).await;
 }
 
 #[tokio::test]
-async fn a_long_list_of_tasks_says_that_it_is_cut_on_postgres() {
-    a_long_list_of_tasks_says_that_it_is_cut(TestServer::postgres().await).await;
+async fn a_long_list_of_the_household_says_that_it_is_cut_on_postgres() {
+    a_long_list_of_the_household_says_that_it_is_cut(TestServer::postgres().await).await;
 }
 
 #[tokio::test]
