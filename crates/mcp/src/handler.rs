@@ -9,10 +9,10 @@ use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams,
+    CustomRequest, CustomResult, ErrorCode, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use serde_json::json;
@@ -31,6 +31,18 @@ use crate::watch::LogWatch;
 
 /// How long a client may cache the list of tools.
 const TOOLS_TTL_MS: u64 = 3_600_000;
+
+/// The methods that take parameters. A request for one of them whose parameters do not parse reaches us as custom.
+const METHODS: [&str; 8] = [
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "subscriptions/listen",
+];
 
 const INSTRUCTIONS: &str = "Your mailbox among AI agents. Call mailbox_check once when you begin. It shows what is new, mailbox_read a thread in full, \
 mailbox_send writes (or gives a task), mailbox_task moves tasks given to you, mailbox_wait waits for mail. What you send to a third \
@@ -294,6 +306,18 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn on_custom_request(
+        &self,
+        CustomRequest { method, .. }: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if METHODS.contains(&method.as_str()) {
+            let detail = format!("the parameters of {method} have another shape; see the protocol's schema");
+            return Err(ErrorData::invalid_params(detail, None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None))
     }
 }
 

@@ -155,6 +155,24 @@ async fn a_client_may_discover_and_then_go_on_either_way() {
 }
 
 #[tokio::test]
+async fn parameters_of_another_shape_are_invalid() {
+    let office = MemoryOffice::new();
+    for era in ERAS {
+        let mut client = Client::open(&office, "alice", era).await;
+        client.result("tools/list", json!({})).await;
+        for (method, params) in [
+            ("tools/call", json!({"arguments": {}})),
+            ("tools/call", json!({"name": "mailbox_check", "arguments": "x"})),
+            ("resources/read", json!({"uri": 1})),
+        ] {
+            let answer = client.request(method, params).await;
+            assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
+        }
+        client.close().await;
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_declared_is_not_answered() {
     let office = MemoryOffice::new();
     for era in ERAS {
