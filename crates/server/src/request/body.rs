@@ -1,9 +1,10 @@
 //! Request bodies: JSON objects of bounded size.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use amb_core::OfficeError;
-use axum::body::{Body as RawBody, Bytes, HttpBody};
+use axum::body::{Body as RawBody, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
@@ -16,6 +17,8 @@ use crate::app::App;
 
 /// A body that is too large is drained up to this multiple of the limit, so that the client gets to read the response.
 const DRAIN_FACTOR: usize = 16;
+/// And for this long.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Extracts the JSON object in the body.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -66,39 +69,46 @@ fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
 
 async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
     let expected = body.size_hint().lower();
-    let too_large_problem = || OfficeError::too_large(format!("the body has more than {limit} bytes")).into();
-    if expected > limit.saturating_mul(DRAIN_FACTOR) as u64 {
-        return Err(too_large_problem());
-    }
     let mut frames = body.into_data_stream();
     // Most bodies are one frame, which is returned without a copy; `whole` is filled from the second frame on.
     let mut first = Bytes::new();
     let mut whole: Vec<u8> = Vec::new();
     let mut size = 0_usize;
-    let mut too_large = expected > limit as u64;
-    while let Some(frame) = frames.next().await {
+    while expected <= limit as u64 {
+        let Some(frame) = frames.next().await else {
+            return Ok(if whole.is_empty() { first } else { whole.into() });
+        };
         let frame = frame.map_err(|_| Problem::malformed("the body broke off; send it again"))?;
         size = size.saturating_add(frame.len());
-        too_large |= size > limit;
-        if too_large {
-            (first, whole) = (Bytes::new(), Vec::new());
-            if size > limit.saturating_mul(DRAIN_FACTOR) {
-                break;
-            }
-        } else if size == frame.len() {
-            first = frame;
-        } else {
-            if whole.is_empty() {
-                whole.reserve(usize::try_from(expected).unwrap_or(0).clamp(size, limit));
-                whole.extend_from_slice(&first);
-            }
-            whole.extend_from_slice(&frame);
+        if size > limit {
+            break;
         }
+        if size == frame.len() {
+            first = frame;
+            continue;
+        }
+        if whole.is_empty() {
+            whole.reserve(usize::try_from(expected).unwrap_or(0).clamp(size, limit));
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&frame);
     }
-    match (too_large, whole.is_empty()) {
-        (true, _) => Err(too_large_problem()),
-        (false, true) => Ok(first),
-        (false, false) => Ok(whole.into()),
+    drop((first, whole));
+    let most = limit.saturating_mul(DRAIN_FACTOR);
+    if expected <= most as u64 {
+        // How it ends does not matter: the response is the same.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(frames, most.saturating_sub(size))).await;
+    }
+    Err(OfficeError::too_large(format!("the body has more than {limit} bytes")).into())
+}
+
+/// Reads up to so many bytes and discards them.
+async fn drain(mut frames: BodyDataStream, most: usize) {
+    let mut size = 0;
+    while size < most
+        && let Some(Ok(frame)) = frames.next().await
+    {
+        size += frame.len();
     }
 }
 

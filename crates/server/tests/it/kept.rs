@@ -30,6 +30,21 @@ async fn answer(line: &mut TcpStream) -> String {
     head
 }
 
+async fn a_body_that_grows_too_large_and_does_not_end_is_refused_for_its_size(server: TestServer) {
+    let agent = server.register("alice-agent").await;
+    let mut line = TcpStream::connect(&server.host).await.unwrap();
+    let head = format!(
+        "POST /messages/send HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n\
+         Transfer-Encoding: chunked\r\n\r\n",
+        agent.key
+    );
+    soon(line.write_all(head.as_bytes())).await.unwrap();
+    let chunk = vec![b' '; 3 * 1024 * 1024];
+    soon(line.write_all(format!("{:x}\r\n", chunk.len()).as_bytes())).await.unwrap();
+    soon(line.write_all(&chunk)).await.unwrap();
+    assert!(answer(&mut line).await.starts_with("http/1.1 413 "));
+}
+
 async fn an_error_leaves_the_connection_usable(server: TestServer) {
     let mut line = TcpStream::connect(&server.host).await.unwrap();
     for (path, extra, status) in [
@@ -77,4 +92,7 @@ async fn a_long_request_head_is_accepted() {
     }
 }
 
-crate::on_every_store!(an_error_leaves_the_connection_usable);
+crate::on_every_store!(
+    an_error_leaves_the_connection_usable,
+    a_body_that_grows_too_large_and_does_not_end_is_refused_for_its_size,
+);
