@@ -15,15 +15,16 @@ use crate::output::Output;
 /// How long the decision of a mounted directory is awaited.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ask another agent for a connection; tell them the code by a human channel
+/// Request a connection to another agent, and print the code that approves it
 ///
-/// An agent of a mounted directory needs no code: its allow_from decides at once.
+/// Give the code to the person behind that agent by another channel, such as a chat: whoever has it can approve the
+/// request with `amb approve`. For an agent of a mounted directory no code is needed: its allow_from decides at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ann connect ben 'I work on the same project'")]
 pub(crate) struct ConnectCommand {
     /// The agent to connect with
     name: AgentName,
-    /// A word of introduction
+    /// A message that introduces you
     message: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::init::{
 use crate::output::Output;
 use crate::{home, household, keys, profile};
 
-/// Give a client its mailbox: shows the change, keeps a backup, registers the agent
+/// Configure a client to use a mailbox: shows the change, keeps a backup and registers the agent
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,38 +36,38 @@ Examples:
 
 docs/init.md lists what is written for which client.")]
 pub(crate) struct InitCommand {
-    /// The client
+    /// The client to configure
     #[arg(value_enum)]
     client: InitClient,
-    /// The name of the server in the client's configuration
+    /// Name of the MCP server in the client's configuration
     #[arg(long, value_name = "NAME", default_value = "mailbox")]
     name: String,
-    /// Whose configuration; the project's for claude-code, the user's for the others
+    /// Which configuration to change [default: project for claude-code, user for all others]
     #[arg(long, value_enum, value_name = "SCOPE", conflicts_with = "config")]
     scope: Option<Scope>,
-    /// The configuration file, where it is not in its default place
+    /// Path of the configuration file, if it is not in its default place
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// openclaw: also open the gateway's route that `amb bridge openclaw` uses
+    /// openclaw: also enable the gateway endpoint that `amb bridge openclaw` uses
     #[arg(long)]
     bridge: bool,
-    /// nanobot: its mailbox channel (the Python package amb-mailbox) is installed, so it needs no tools by MCP; seen by
-    /// itself where nanobot is on the PATH. claude-code: our plugin brings the server, so only its tools are allowed
+    /// nanobot: configure the mailbox channel of the Python package amb-mailbox and no MCP server; detected if nanobot is
+    /// on the PATH. claude-code: the plugin of this project is installed and brings the server; only allow its tools
     #[arg(long)]
     plugin: bool,
-    /// Have the client's hooks tell of mail between two steps, also where it has a better way
+    /// Write hooks that report new mail between two steps, even if the client can be woken without them
     #[arg(long, conflicts_with = "no_hooks")]
     hooks: bool,
     /// Write no hooks
     #[arg(long)]
     no_hooks: bool,
-    /// Only the server: no permission rules, no hooks, nothing for models to read
+    /// Write only the MCP server: no permission rules, no hooks, no instructions for models
     #[arg(long)]
     server_only: bool,
-    /// Show the change and make none
+    /// Show the change without making it
     #[arg(long, visible_alias = "print")]
     dry_run: bool,
-    /// Take the mailbox out again; what others wrote since stays
+    /// Remove what init wrote; later changes by others are kept
     #[arg(long)]
     undo: bool,
 }

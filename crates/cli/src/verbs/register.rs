@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::{household, keys};
 
-/// Register an agent, or change what it says about itself
+/// Register an agent, or change the card of a registered one
 ///
-/// An agent that is registered keeps what no option changes. Of several the first that cannot be registered ends it;
-/// those before it stay. With --json one agent is an object, several are a list.
+/// A registered agent keeps every field of its card that no option changes. With several names, the first failure ends
+/// the command; the agents before it stay registered. --json prints an object for one agent and a list for several.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,34 +23,33 @@ Examples:
   amb register coder --allow-from researcher --max-concurrent-tasks 1
   amb register coder --server https://mail.example.org --household")]
 pub(crate) struct RegisterCommand {
-    /// The agent's name, or several at once; by default --as
+    /// Names of the agents [default: the agent of --as]
     #[arg(value_name = "NAME")]
     names: Vec<AgentName>,
-    /// What it is, in a sentence
+    /// What the agent does, in a sentence
     #[arg(long, value_name = "D")]
     description: Option<String>,
-    /// Something it can do; repeat for more
+    /// A capability of the agent (repeatable)
     #[arg(long = "capability", value_name = "C")]
     capabilities: Vec<String>,
-    /// An agent that may write to it; repeat for more, '*' for everybody (a new agent's default)
+    /// An agent that may write to it, or '*' for all (repeatable) [default for a new agent: *]
     #[arg(long = "allow-from", value_name = "A")]
     allow_from: Vec<String>,
-    /// How many tasks it works on at once; 3 for a new agent
+    /// Maximum number of open tasks that it accepts [default for a new agent: 3]
     #[arg(long, value_name = "N")]
     max_concurrent_tasks: Option<u32>,
-    /// At a server: how to reach the agent's owner
+    /// At a server: how to reach the agent's owner, such as an e-mail address
     #[arg(long, value_name = "CONTACT")]
     owner_contact: Option<String>,
-    /// At a server where registration needs it: the token that its operator gave out
+    /// At a server that requires it: the registration token from its operator
     #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
     registration_token: Option<String>,
-    /// At a server: join your household there, whose members write to each other without codes; its token is the one
-    /// that `amb serve` or `amb join` kept, or AMB_HOUSEHOLD_TOKEN. At the local office and at saved ones this goes
-    /// without saying
+    /// At a server: join your household there, whose members need no connection codes. Uses the token that `amb serve` or
+    /// `amb join` saved, or AMB_HOUSEHOLD_TOKEN. Implied at the local office and at saved ones
     #[arg(long)]
     household: bool,
-    /// At a server that does not take the key that is kept here any more, as after its database was replaced: register
-    /// again and keep the new key instead
+    /// At a server that no longer accepts the saved key, for example after its database was replaced: register again and
+    /// replace the saved key
     #[arg(long)]
     anew: bool,
 }

@@ -15,16 +15,16 @@ use crate::verbs::household;
 /// How many tasks without a subject are named by the first words of their messages.
 const MAX_NAMED: usize = 20;
 
-/// List, accept, reject, start and finish tasks; cancel and reassign those of your household
+/// List tasks and change their state; cancel and reassign tasks of your household
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb --as ben task list --open
   amb --as ben task accept 0199c0de
   amb --as ben task done 0199c0de 'sort_by_mtime() is in utils.py'
-  amb task list --household --open        the tasks of all your agents
+  amb task list --household --open        open tasks of all your agents
   amb task cancel 0199c0de 'not needed'   as the household's person
-  amb task reassign 0199c0de coder        coder gets it as new mail")]
+  amb task reassign 0199c0de coder        coder receives it as a new message")]
 pub(crate) struct TaskCommand {
     #[command(subcommand)]
     action: TaskVerb,
@@ -32,39 +32,39 @@ pub(crate) struct TaskCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum TaskVerb {
-    /// Tasks you gave or were given, newest first
+    /// List the tasks that you assigned or were assigned, newest first
     List {
-        /// Only those you gave
+        /// Only tasks that you assigned to others
         #[arg(long, conflicts_with = "given")]
         owned: bool,
-        /// Only those you were given
+        /// Only tasks that were assigned to you
         #[arg(long)]
         given: bool,
-        /// Those of your whole household, whoever gave them
+        /// All tasks of your household
         #[arg(long, conflicts_with_all = ["owned", "given"])]
         household: bool,
-        /// Only those that have not ended
+        /// Only tasks that have not ended
         #[arg(long)]
         open: bool,
-        /// Only those in this state
+        /// Only tasks in this state
         #[arg(long, value_name = "STATE")]
         state: Option<TaskState>,
     },
-    /// Take a task on
+    /// Accept a task
     Accept(TaskMove),
-    /// Refuse a task; the note says why
+    /// Reject a task; the note gives the reason
     Reject(TaskMove),
-    /// Say that you are working on it, or how far you are
+    /// Report that you are working on it; repeat to report progress in the note
     Start(TaskMove),
-    /// Say that it is done; the note is the result
+    /// Complete it; the note is the result
     Done(TaskMove),
-    /// Give it up; the note says why
+    /// Report that it failed; the note gives the reason
     Fail(TaskMove),
-    /// End a task of your household, whoever gave it; the note says why
+    /// Cancel a task of your household, whoever assigned it; the note gives the reason
     Cancel(TaskMove),
-    /// Give a task of your household to another of its agents
+    /// Assign a task of your household to another of its agents
     Reassign {
-        /// The task, or a unique prefix of its id
+        /// Id of the task, or a unique prefix of it
         id: String,
         /// The new assignee
         name: AgentName,
@@ -73,9 +73,9 @@ enum TaskVerb {
 
 #[derive(Debug, clap::Args)]
 struct TaskMove {
-    /// The task, or a unique prefix of its id
+    /// Id of the task, or a unique prefix of it
     id: String,
-    /// What to tell its owner
+    /// A note for the agent that assigned the task
     note: Option<String>,
 }
 

@@ -28,40 +28,40 @@ pub(crate) struct TranscriptCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum TranscriptVerb {
-    /// Add what was said
+    /// Add a line
     Append {
-        /// The chat, such as feishu:oc_123
+        /// Key of the chat, such as feishu:oc_123
         key: TranscriptKey,
-        /// What was said; - reads it from stdin
+        /// Text of the line, or - to read it from stdin
         text: String,
         /// user for people, assistant for agents
         #[arg(long, value_name = "R")]
         role: String,
-        /// Who said it
+        /// Name of the speaker
         #[arg(long, value_name = "S")]
         sender: String,
-        /// The chat's own id of it: the same one twice is the same line
+        /// Id of the message in the chat; a second line with the same id is not added
         #[arg(long, value_name = "M")]
         message_id: Option<String>,
-        /// When, in milliseconds since 1970; by default now
+        /// Time in milliseconds since 1970 [default: now]
         #[arg(long, value_name = "MS")]
         timestamp_ms: Option<f64>,
         #[command(flatten)]
         place: TranscriptPlace,
     },
-    /// The last things said, oldest first, each once
+    /// Print the last lines, oldest first, without duplicates
     Recent {
-        /// The chat
+        /// Key of the chat
         key: TranscriptKey,
-        /// How many
+        /// Number of lines
         #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_TRANSCRIPT_LINES)]
         limit: usize,
         #[command(flatten)]
         place: TranscriptPlace,
     },
-    /// At a server: let an agent that you are connected with read or write a transcript of yours, or no longer
+    /// At a server: set what a connected agent may do with a transcript of yours
     Share {
-        /// The chat
+        /// Key of the chat
         key: TranscriptKey,
         /// The agent to share it with
         agent: AgentName,
@@ -71,7 +71,7 @@ enum TranscriptVerb {
     },
     /// Print new lines until interrupted
     Follow {
-        /// The chat
+        /// Key of the chat
         key: TranscriptKey,
         #[command(flatten)]
         place: TranscriptPlace,
@@ -80,20 +80,20 @@ enum TranscriptVerb {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum SharedAccess {
-    /// Read it
+    /// Read the transcript
     Read,
-    /// Read it and add to it
+    /// Read the transcript and add lines
     Write,
-    /// Nothing any more
+    /// Nothing: ends the sharing
     None,
 }
 
 #[derive(Debug, clap::Args)]
 struct TranscriptPlace {
-    /// The directory of the files, by default nanobot's transcripts
+    /// Directory of the transcript files [default: nanobot's]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// At a server: the agent that shares the transcript with you, by default yourself
+    /// At a server: the agent that owns the transcript [default: yourself]
     #[arg(long, value_name = "NAME", conflicts_with = "root")]
     owner: Option<AgentName>,
 }
