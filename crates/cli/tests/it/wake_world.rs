@@ -62,14 +62,14 @@ impl Town {
         fs_err::create_dir_all(&bin).unwrap();
         let (program, log) = (bin.join("codex"), self.home.path().join("codex.log"));
         let text = format!(
-            "#!/bin/sh\n{{ for word in \"$@\"; do printf '%s\\n' \"$word\"; done; env | grep MESSAGING; echo --; }} >> {}\n{script}\n",
+            "#!/bin/sh\n{{ for word in \"$@\"; do printf '%s\\n' \"$word\"; done; env | grep -E 'MESSAGING|AMB_|MAILBOX_|NATS_'; echo --; }} >> {}\n{script}\n",
             log.display()
         );
         fs_err::write(&program, text).unwrap();
         fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut command = self.mailbox("ben");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        command.arg("mcp").env("PATH", path).env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
+        command.arg("mcp").env("PATH", path).env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN).env("NATS_TOKEN", "secret");
         (command, log)
     }
 

@@ -1,6 +1,6 @@
 //! Codex (0.149 and later): its command that queues a message for a thread, and its app server for urgent messages.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -66,10 +66,11 @@ impl CodexQueue {
         }
     }
 
-    /// The command without its arguments. It does not inherit the secrets of other clients.
+    /// The command without its arguments. It may start a daemon that lives on and gives its environment to a model's
+    /// commands, so it inherits neither our secrets nor those of other clients.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name) || is_own(name)) {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -107,6 +108,12 @@ impl CodexQueue {
             _ => ClientState::Unknown,
         }
     }
+}
+
+/// Whether a variable configures this program: several of them hold keys and tokens.
+fn is_own(name: &OsStr) -> bool {
+    let prefixes = ["AMB_", "MAILBOX_", "NATS_", "OPENCLAW_", "DATABASE_URL"];
+    name.to_str().is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 /// A running command. Dropped before its end, it is killed with everything that it started: `codex` from npm is a
