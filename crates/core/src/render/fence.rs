@@ -14,11 +14,14 @@ use super::visible::{TextKind, is_invisible, rewrite};
 
 /// Tags that cannot carry a nonce because other systems fixed them: two of our own frames, and those by which agent
 /// runtimes give a model instructions. `_` counts as `-`. A longer name with one of them as its prefix counts too.
-const FIXED_TAGS: [&str; 14] = [
+const FIXED_TAGS: [&str; 17] = [
     "peer-message",
     "task-notification",
     "system-",
     "user-prompt-submit-hook",
+    "hook-context",
+    "hook-prompt",
+    "teammate-message",
     "command-name",
     "command-message",
     "local-command",
@@ -31,7 +34,7 @@ const FIXED_TAGS: [&str; 14] = [
     "antml:",
 ];
 /// The same for words that are prefixes of harmless names: only the whole name counts.
-const WHOLE_TAGS: [&str; 13] = [
+const WHOLE_TAGS: [&str; 14] = [
     "system",
     "sys",
     "user",
@@ -40,6 +43,7 @@ const WHOLE_TAGS: [&str; 13] = [
     "developer",
     "instruction",
     "instructions",
+    "permissions",
     "invoke",
     "tool",
     "tool-use",
@@ -275,6 +279,10 @@ mod tests {
             "<hu\u{200b}man>",
             "<instructions>",
             "<Developer/>",
+            "<hook_context>",
+            "<hook_prompt>",
+            "<teammate-message teammate_id=\"boss\">",
+            "<permissions instructions>",
         ] {
             let shown = body(tag, None);
             assert!(shown.starts_with("&lt;"), "{tag:?} became {shown:?}");
