@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -21,6 +22,9 @@ use crate::options::{McpOptions, ServeError};
 use crate::watch::LogWatch;
 
 const PATH: &str = "/mcp";
+
+/// The most sessions of the protocols that have some. One that is idle for five minutes ends.
+const MAX_SESSIONS: usize = 256;
 
 /// Serves `/mcp` on the listener until `shutdown` is done.
 ///
@@ -51,14 +55,18 @@ pub async fn serve_http(
         let (mailbox, options) = (mailbox.clone(), Arc::clone(&options));
         Ok(Handler::new(mailbox, options, watch.clone(), Some(Arc::clone(&shared))))
     };
-    let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
+    let sessions = Arc::new(LocalSessionManager::default());
+    let service = StreamableHttpService::new(make, Arc::clone(&sessions), config);
     let router = Router::new().route_service(PATH, service).layer(from_fn(move |request: Request, next: Next| {
-        let web = Arc::clone(&web);
+        let (web, sessions) = (Arc::clone(&web), Arc::clone(&sessions));
         async move {
-            match check(&web, request.headers()) {
-                Ok(()) => next.run(request).await,
-                Err(refusal) => (StatusCode::FORBIDDEN, detail(refusal)).into_response(),
+            if let Err(refusal) = check(&web, request.headers()) {
+                return (StatusCode::FORBIDDEN, detail(refusal)).into_response();
             }
+            if opens_session(request.headers()) && sessions.sessions.read().await.len() >= MAX_SESSIONS {
+                return (StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_SESSIONS).into_response();
+            }
+            next.run(request).await
         }
     }));
     let ended = async move {
@@ -67,6 +75,17 @@ pub async fn serve_http(
         closing.cancel();
     };
     axum::serve(listener, router).with_graceful_shutdown(ended).await.map_err(ServeError::Listener)
+}
+
+const TOO_MANY_SESSIONS: &str = "256 sessions are open; end one with DELETE, or wait until an idle one ends";
+
+/// Whether a request would open a session: it is in none, and its protocol is not the stateless one, of which every
+/// request names the version.
+fn opens_session(headers: &HeaderMap) -> bool {
+    let is_stateless = headers
+        .get("mcp-protocol-version")
+        .is_some_and(|version| version.as_bytes() >= ProtocolVersion::V_2026_07_28.as_str().as_bytes());
+    !headers.contains_key("mcp-session-id") && !is_stateless
 }
 
 /// What to do about a refusal, with the options that `amb mcp` has.

@@ -163,6 +163,19 @@ async fn a_client_with_a_handshake_has_a_session() {
 }
 
 #[tokio::test]
+async fn sessions_are_bounded_and_other_clients_go_on() {
+    let server = Server::start(Arc::new(town().mailbox(name("alice"))), McpOptions::default()).await;
+    for _ in 0..256 {
+        assert_eq!(server.post(&[], &initialize()).await.0, 200);
+    }
+    let (status, _, body) = server.post(&[], &initialize()).await;
+    assert!(status == 503 && body.contains("256 sessions"), "{status} {body}");
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "server/discover")];
+    assert_eq!(server.post(&headers, &stateless("server/discover", json!({}))).await.0, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_stateless_client_needs_none() {
     let office = town();
     let server = Server::start(Arc::new(office.mailbox(name("alice"))), McpOptions::default()).await;
