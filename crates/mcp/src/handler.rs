@@ -32,6 +32,9 @@ use crate::watch::LogWatch;
 /// How long a client may cache the list of tools.
 const TOOLS_TTL_MS: u64 = 3_600_000;
 
+/// How long a call that came before the client's end of input may wait for the office.
+const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The methods that take parameters. A request for one of them whose parameters do not parse reaches us as custom.
 const METHODS: [&str; 8] = [
     "tools/list",
@@ -198,8 +201,11 @@ impl ServerHandler for Handler {
             office = self.reach(&seen, timeout) => office,
             // An office that hangs must not delay a call beyond its own limit.
             () = tokio::time::sleep_until(latest) => Err(tools::office_timeout()),
-            // The client is gone: nobody waits for an unreachable office.
-            () = closing.cancelled() => Err(OfficeError::unavailable("the client has gone")),
+            // The client is gone: nobody waits for an unreachable office. What it sent last, as `printf … | amb mcp` does,
+            // is carried out.
+            () = async { closing.cancelled().await; tokio::time::sleep(LAST_CALL_TIMEOUT).await } => {
+                Err(OfficeError::unavailable("the client has gone"))
+            }
         };
         let mut call = Call { tool: name, arguments: request.arguments.as_ref(), me: None };
         let office = match office {

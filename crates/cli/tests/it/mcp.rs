@@ -1,10 +1,13 @@
 //! `amb mcp` as clients start it: often before its office is there.
 
-use serde_json::json;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
 use tempfile::tempdir;
+use tokio::io::AsyncWriteExt;
 
 use crate::mcp_client::{Model, amb};
-use crate::server_office::{Office, serve_command_at};
+use crate::server_office::{Office, serve_command_at, soon};
 
 #[tokio::test]
 async fn a_client_gets_errors_while_the_server_is_down_and_connects_once_it_is_up() {
@@ -59,6 +62,32 @@ async fn a_client_that_leaves_while_the_server_is_down_is_not_held_up() {
     command.env("MAILBOX_SERVER_URL", "http://127.0.0.1:9").env("MAILBOX_API_KEY", "amb_none").arg("mcp");
     let model = Model::start(&mut command).await;
     assert!(model.close().await.success());
+}
+
+#[tokio::test]
+async fn what_was_sent_before_the_end_of_input_is_answered() {
+    let home = tempdir().unwrap();
+    let mut command = amb(home.path());
+    command.arg("--dir").arg(home.path().join("mail")).args(["--as", "ben", "mcp"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let hello =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "sh", "version": "1"}});
+    let call = json!({"name": "mailbox_check", "arguments": {}});
+    let mut lines = String::new();
+    for message in [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}),
+    ] {
+        lines.push_str(&format!("{message}\n"));
+    }
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(lines.as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = soon(child.wait_with_output()).await.unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    let last: Value = serde_json::from_str(answers.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["id"], &last["result"]["structuredContent"]["unread"]), (&json!(2), &json!(0)), "{answers}");
 }
 
 #[tokio::test]
