@@ -56,6 +56,11 @@ pub(crate) const PEERS_HEAD: &str = "Descriptions are the peers' own words.\n";
 /// The line before a list of tasks.
 pub(crate) const TASKS_HEAD: &str = "Open tasks. Subjects and notes in quotes are the agents' own words.\n";
 
+/// Quotes text whose tags are neutralised already. A second line could imitate the list, and a quote end the text.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "&quot;").replace(['\n', '\r'], "⏎"))
+}
+
 /// One line of a list of peers.
 pub(crate) fn peer(peer: &PeerListing) -> String {
     let mut text = format!("- {}", peer.agent_id);
@@ -66,7 +71,7 @@ pub(crate) fn peer(peer: &PeerListing) -> String {
         text.push_str(", not reachable");
     }
     if !peer.description.is_empty() {
-        text.push_str(&format!(": \"{}\"", attribute(&peer.description)));
+        text.push_str(&format!(": {}", quoted(&peer.description)));
     }
     text.push('\n');
     text
@@ -84,10 +89,10 @@ pub(crate) fn task(me: &AgentName, task: &TaskShown) -> String {
         text.push_str(&format!(", due {deadline}{}", if task.overdue { " (overdue)" } else { "" }));
     }
     if let Some(subject) = &task.subject {
-        text.push_str(&format!(", \"{}\"", attribute(subject)));
+        text.push_str(&format!(", {}", quoted(subject)));
     }
     if let Some(note) = &task.note {
-        text.push_str(&format!(", note \"{}\"", attribute(note)));
+        text.push_str(&format!(", note {}", quoted(note)));
     }
     if let Some(callback) = task.callback.as_ref().and_then(|callback| serde_json::to_string(callback).ok()) {
         text.push_str(&format!(", callback \"{}\"", attribute(&callback)));

@@ -131,6 +131,37 @@ async fn no_argument_says_who_is_speaking_and_no_body_imitates_another() {
 }
 
 #[tokio::test]
+async fn each_live_message_is_shown_or_counted_as_dropped() {
+    let (home, nats) = (tempdir().unwrap(), NatsServer::start());
+    let mut ben = model(home.path(), &nats.url(), "ben", &[]).await;
+    let mut ann = model(home.path(), &nats.url(), "ann", &[]).await;
+    sees(&mut ann, "ben", "live").await;
+    let peers = LivePeers::connect(nats.options()).await.unwrap();
+    let goal = peers.peers().into_iter().find(|peer| peer.agent_id.as_str() == "ben").unwrap().live_goals[0];
+    for number in 0..200 {
+        let message = InboxMessage {
+            from_agent_id: "ann".into(),
+            from_goal_id: GoalId::fresh(amb_core::Timestamp::now()),
+            to_agent_id: "ben".into(),
+            body: number.to_string(),
+            sent_at: amb_core::Timestamp::now(),
+            correlation_id: None,
+        };
+        peers.broker().publish(&inbox_subject(goal), Publication::Message(message.into())).await.unwrap();
+    }
+    soon(async {
+        let mut counted = 0;
+        while counted < 200 {
+            let told = ben.call("mailbox_check", json!({})).await;
+            counted += told["peer_messages"].as_array().map_or(0, Vec::len) as u64;
+            counted += told["dropped_peer_messages"].as_u64().unwrap_or(0);
+        }
+        assert_eq!(counted, 200);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_live_message_rings_without_its_text() {
     let (home, nats) = (tempdir().unwrap(), NatsServer::start());
     let mut ann = model(home.path(), &nats.url(), "ann", &[]).await;

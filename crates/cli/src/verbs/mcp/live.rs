@@ -92,6 +92,7 @@ impl Live {
 /// reached, the blocks that it listed last apply.
 async fn receive(office: Arc<dyn Mailbox>, inbox: Arc<InboxBuffer>, messages: Arc<PeerMessages>) {
     let (mut blocked, mut next_check): (Vec<AgentName>, _) = (Vec::new(), Instant::now());
+    let mut evicted = 0;
     loop {
         inbox.arrived().await;
         tokio::time::sleep_until(next_check).await;
@@ -108,6 +109,9 @@ async fn receive(office: Arc<dyn Mailbox>, inbox: Arc<InboxBuffer>, messages: Ar
                 false => messages.push(message),
             }
         }
+        let total = inbox.evicted();
+        messages.add_dropped(usize::try_from(total - evicted).unwrap_or(usize::MAX));
+        evicted = total;
     }
 }
 
