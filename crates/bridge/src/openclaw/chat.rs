@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::history::{self, HistoryMatch};
 use super::{Gateway, agent_of, max_wait, outcome_of};
-use crate::runtime::{Turn, TurnError, TurnOutcome};
+use crate::runtime::{FailureKind, Turn, TurnError, TurnOutcome};
 
 #[derive(Deserialize)]
 struct Completion {
@@ -37,5 +37,8 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, 
     });
     let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
     let completion: Completion = gateway.call(turn, request, &body).await?;
-    Ok(outcome_of(completion.choices.first().and_then(|choice| choice.message.content.as_deref())))
+    let Some(choice) = completion.choices.first() else {
+        return Err(TurnError::new(FailureKind::Failed, "the gateway's completion has no choice"));
+    };
+    Ok(outcome_of(choice.message.content.as_deref()))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::connection::{GatewayConnection, GatewayError};
-use super::history::{self, HistoryMatch};
+use super::history::{self, HistoryMatch, HistoryResult};
 use super::{Gateway, max_wait, outcome_of, timed_out};
 use crate::runtime::{FailureKind, Turn, TurnError, TurnOutcome};
 
@@ -61,6 +61,12 @@ async fn run(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant)
         match run_result(&said) {
             Some(Ok(TurnOutcome::Reply(text))) if answer.id == wait && may_be_cut(&text) => {
                 return Ok(whole_answer(connection, turn, &agent, begin, text).await);
+            }
+            Some(Ok(TurnOutcome::NoReply)) if !mentions_reply(&said) => {
+                // The response of `agent` may have no text where that of `agent.wait` has it.
+                if answer.id == wait {
+                    return Ok(answer_in_history(connection, turn).await);
+                }
             }
             Some(ended) => return ended,
             // For a run in the gateway's queue the call returns at once.
@@ -118,6 +124,22 @@ async fn whole_answer(
         }
         _ => TurnOutcome::Reply(format!("{beginning}\n{}", history::CUT)),
     }
+}
+
+/// The answer of a run whose end was reported without a word on its answer: the history has it where there is one.
+async fn answer_in_history(connection: &mut GatewayConnection, turn: &Turn) -> TurnOutcome {
+    match history::find_message_over(connection, turn, Instant::now() + WHOLE_ANSWER_WAIT).await {
+        Ok(Some(HistoryResult { trace: HistoryMatch::Answered(text), .. })) => outcome_of(Some(&text)),
+        _ => TurnOutcome::NoReply,
+    }
+}
+
+/// Whether the payload of an ended run says that there is a reply, or none.
+fn mentions_reply(payload: &Value) -> bool {
+    let is_silent = matches!(payload["status"].as_str(), Some("no_reply" | "silent"));
+    is_silent
+        || payload.get("terminalReply").is_some_and(|closing| !closing.is_null())
+        || payload.get("result").is_some()
 }
 
 /// The result of the run; `None` while it is running.

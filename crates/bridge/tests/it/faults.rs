@@ -117,6 +117,18 @@ async fn a_long_answer_arrives_whole() {
 }
 
 #[tokio::test]
+async fn an_answer_that_the_end_of_the_run_does_not_mention_is_found_in_the_history() {
+    let world = World::new().await;
+    world.gateway.lock().no_text = true;
+    let mail = world.mail().await;
+    let bridge = world.start(GatewayRoute::WebSocket, quick());
+    world.is_answered(&mail).await;
+    assert_eq!(world.replies(&mail).await.len(), 1);
+    assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
+    bridge.stop().await;
+}
+
+#[tokio::test]
 async fn a_mail_that_always_fails_is_given_up_listed_and_can_be_revived() {
     for route in ROUTES {
         let world = World::new().await;

@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) no_socket: bool,
     /// The gateway keeps no results of runs, only what `agent.wait` shows.
     pub(crate) no_results: bool,
+    /// `agent.wait` says only that a run has ended.
+    pub(crate) no_text: bool,
     /// The gateway is just starting: it rejects connections by its own protocol, but serves HTTP.
     pub(crate) is_starting: bool,
     /// How often a session's history is shown with a run of the gateway's own under way before that run has ended.
@@ -430,7 +432,11 @@ async fn begin(shared: &Shared, params: &Value) -> Option<Value> {
 
 /// What `agent.wait` shows: no more than the beginning of a long answer.
 fn waited(shared: &Shared, run: &str) -> Value {
-    let ended = shared.lock().unwrap().ended.get(run).cloned().unwrap_or_default();
+    let inner = shared.lock().unwrap();
+    let ended = inner.ended.get(run).cloned().unwrap_or_default();
+    if inner.no_text {
+        return json!({ "runId": run, "status": ended["status"], "endedAt": 1 });
+    }
     let mut closing = ended.pointer("/result/meta/terminalReply").cloned().unwrap_or_default();
     if let Some(text) = closing["text"].as_str()
         && text.len() > 4096
