@@ -18,6 +18,7 @@ mod value;
 
 use anyhow::Result;
 
+pub(crate) use self::toml::not_toml;
 pub(crate) use client::{ClientAccount, InitClient, Places, Scope};
 pub(crate) use diff::diff;
 pub(crate) use extras::{Extra, Hooks};

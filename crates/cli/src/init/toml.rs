@@ -14,7 +14,7 @@ fn parse(text: &str) -> Result<DocumentMut> {
 }
 
 /// The parser's own error spans several lines, with an excerpt of the file.
-fn not_toml(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
+pub(crate) fn not_toml(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
     let line =
         span.map_or(1, |span| text.as_bytes()[..span.start.min(text.len())].split(|byte| *byte == b'\n').count());
     anyhow!("the file is not TOML; mend it first: line {line}: {}", message.replace('\n', ", "))

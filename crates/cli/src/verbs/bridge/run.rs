@@ -61,6 +61,7 @@ pub(super) struct RunArgs {
 impl RunArgs {
     pub(super) async fn run(self, output: Output) -> Result<(), Failure> {
         let entries = read(&self.file)?;
+        entries.iter().try_for_each(BridgeEntry::check_environment)?;
         if self.check {
             let rows = entries.iter().map(|entry| vec![entry.name.clone(), entry.shown()]);
             return Ok(output.table(&["BRIDGE", "COMMAND"], rows)?);

@@ -8,8 +8,10 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::super::BridgeVerb;
+use super::super::state::inherited;
 use crate::args::{Cli, OfficeArgs, Verb};
 use crate::failure::Failure;
+use crate::init::not_toml;
 use crate::saved::LOCAL;
 use crate::{home, local};
 
@@ -31,6 +33,8 @@ pub(crate) struct BridgeEntry {
     pub(crate) state: Option<PathBuf>,
     /// The environment variables that it needs, by name.
     pub(crate) variables: Vec<String>,
+    /// All values of `env`: names, and names with values.
+    environment: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +52,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<BridgeEntry>, Failure> {
 }
 
 fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<BridgeEntry>> {
-    let file: File = toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end()))?;
+    let file: File = toml::from_str(text).map_err(|error| not_toml(text, error.span(), error.message()))?;
     if file.bridges.is_empty() || file.bridges.len() > MAX_BRIDGES {
         bail!("it names {} bridges; 1 to {MAX_BRIDGES} run together", file.bridges.len());
     }
@@ -58,6 +62,9 @@ fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<BridgeEntry>> {
         let Value::Table(table) = table else { bail!("{} is not a table", at()) };
         let entry = entry(&name, &table, base, home).with_context(at)?;
         entry.check().map_err(|failure| anyhow::anyhow!("{}", failure.detail())).with_context(at)?;
+        if let Some(other) = all.iter().find(|other: &&BridgeEntry| other.mailbox() == entry.mailbox()) {
+            bail!("{} is for the same agent and office as bridges.{}; a mailbox has one bridge", at(), other.name);
+        }
         all.push(entry);
     }
     Ok(all)
@@ -72,7 +79,7 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEn
     // Required: the agent must not come from a user's profile.
     text("as")?;
     let (mut office, mut flags, mut command) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut state, mut variables) = (None, Vec::new());
+    let (mut state, mut variables, mut environment) = (None, Vec::new(), Vec::new());
     for (key, value) in table {
         let values = match value {
             Value::Array(values) => values.iter().map(|value| argument(key, value)).collect::<Result<Vec<_>>>()?,
@@ -95,6 +102,7 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEn
                 }
                 if key == "env" {
                     variables.extend(values.iter().filter(|value| !value.contains('=')).cloned());
+                    environment = values.clone();
                 }
                 match value {
                     Value::Boolean(true) => flags.push(flag),
@@ -115,7 +123,7 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEn
         arguments.push("--".into());
         arguments.extend(command);
     }
-    Ok(BridgeEntry { name: name.to_owned(), arguments, state, variables })
+    Ok(BridgeEntry { name: name.to_owned(), arguments, state, variables, environment })
 }
 
 fn argument(key: &str, value: &Value) -> Result<String> {
@@ -169,11 +177,26 @@ impl BridgeEntry {
         Ok(office.resolve()?)
     }
 
+    /// Its agent and office as they are written, and its ledger: what only one bridge may have.
+    fn mailbox(&self) -> (Vec<&str>, Option<&Path>) {
+        let before_verb = self.arguments.iter().take_while(|argument| *argument != "bridge");
+        let named = self.arguments.iter().filter(|argument| argument.starts_with("--office="));
+        (before_verb.chain(named).map(String::as_str).collect(), self.state.as_deref())
+    }
+
+    /// Checks that the variables that it passes to its command are set, and may be passed.
+    pub(crate) fn check_environment(&self) -> Result<(), Failure> {
+        let failed = |failure: Failure| Failure::usage(format!("bridges.{}: {}", self.name, failure.detail()));
+        inherited(&self.environment).map(drop).map_err(failed)
+    }
+
     fn parse_arguments(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
         let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.arguments.iter().map(String::as_str)));
         let cli = cli.map_err(|error| {
             let text = error.to_string();
-            Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+            // The first paragraph: the usage follows it.
+            let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            Failure::usage(lines.join(" ").trim_start_matches("error: ").to_owned())
         })?;
         match cli.verb {
             Verb::Bridge(bridge) => Ok((bridge.action, cli.office)),
@@ -240,7 +263,13 @@ mod tests {
             ("[bridges.a]\nas = 'a'", "kind is missing"),
             ("[bridges.a]\nkind = 'exec'\ncommand = ['x']", "as is missing"),
             ("[bridges.a]\nkind = 'serve'\nas = 'a'", "not \"serve\""),
-            ("[bridges.a]\nkind = 'exec'\nas = 'a'", "required arguments"),
+            ("[bridges.a]\nkind = 'exec'\nas = 'a'", "not provided: <COMMAND>..."),
+            ("[bridges.a]\nkind = 'exec\nas = 'a'", "line 2"),
+            (
+                "[bridges.a]\nkind = 'exec'\nas = 'a'\ndir = 'm'\ncommand = ['x']\n\
+                 [bridges.b]\nkind = 'exec'\nas = 'a'\ndir = 'm'\ncommand = ['y']",
+                "same agent and office as bridges.a",
+            ),
             ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = ['x']\ncolour = 'red'", "--colour"),
             ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = ['x']\nconcurrency = 0", "turns run at once"),
             ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = [['x']]", "a list of texts"),
