@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::durable;
 
-use super::{Format, Setting, apply, json, revert, toml};
+use super::{Format, Setting, agent_at, apply, json, revert, toml};
 
 /// A client's file, which may not exist yet.
 #[derive(Debug)]
@@ -38,12 +38,7 @@ impl Plan {
 
 impl ConfigFile {
     pub(crate) fn open(path: PathBuf, format: Format) -> Result<Self> {
-        // A symbolic link to a configuration elsewhere stays a link.
-        let path = match fs_err::canonicalize(&path) {
-            Ok(real) => real,
-            Err(error) if error.kind() == ErrorKind::NotFound => path,
-            Err(error) => return Err(error.into()),
-        };
+        let path = resolve(path)?;
         let text = read(&path)?;
         Ok(Self { path, format, text })
     }
@@ -73,7 +68,12 @@ impl ConfigFile {
     /// byte; else it keeps everything that others wrote since.
     pub(crate) fn plan_removing(&self, settings: &[Setting]) -> Result<Plan> {
         let old = self.text().to_owned();
-        let before = read(&self.backup())?;
+        // Earlier versions saved files with our settings.
+        let strip = |text: String| match self.has_ours(&text, settings) {
+            true => revert(self.format, &text, None, settings),
+            false => Ok(text),
+        };
+        let before = read(&self.backup())?.map(strip).transpose()?;
         let new =
             revert(self.format, &old, before.as_deref(), settings).with_context(|| self.path.display().to_string())?;
         // The backup may be restored if adding our settings to it and removing them again leaves the same text as
@@ -94,16 +94,31 @@ impl ConfigFile {
         Ok(Plan { old, new })
     }
 
-    /// Saves the current text as the backup, if our settings are not in it yet.
+    /// Saves the text from before our first change as the backup, and returns its path; `None` if there was no file.
     pub(crate) fn keep_backup(&self, settings: &[Setting]) -> Result<Option<PathBuf>> {
         let Some(text) = &self.text else { return Ok(None) };
         let backup = self.backup();
-        let untouched = revert(self.format, text, None, settings).is_ok_and(|without| without == *text);
-        if !untouched && backup.exists() {
+        if backup.exists() {
             return Ok(Some(backup));
+        }
+        // A file with our settings and no backup is one that we created.
+        if self.has_ours(text, settings) {
+            return Ok(None);
         }
         self.replace(&backup, text)?;
         Ok(Some(backup))
+    }
+
+    /// Whether some of these settings are in the text, for whichever agent: other programs have no such marks, sections
+    /// and scripts, and their servers no agent.
+    fn has_ours(&self, text: &str, settings: &[Setting]) -> bool {
+        settings.iter().any(|setting| match (self.format, &setting.entry) {
+            (Format::Json, None) | (Format::Toml, _) => {
+                let path: Vec<&str> = setting.path.iter().map(String::as_str).collect();
+                agent_at(self.format, text, &path).is_ok_and(|agent| agent.is_some())
+            }
+            _ => revert(self.format, text, None, std::slice::from_ref(setting)).is_ok_and(|left| left != text),
+        })
     }
 
     /// Applies the plan, durably.
@@ -134,6 +149,18 @@ impl ConfigFile {
     }
 }
 
+/// The file at the end of symbolic links, which stay links to it, also where it does not exist yet.
+fn resolve(path: PathBuf) -> Result<PathBuf> {
+    match fs_err::canonicalize(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs_err::read_link(&path) {
+            // `canonicalize` fails at a circle with another error, so this ends.
+            Ok(target) => resolve(path.parent().unwrap_or(Path::new("")).join(target)),
+            Err(_) => Ok(path),
+        },
+        found => Ok(found?),
+    }
+}
+
 /// The text of a file; `None` where there is none.
 fn read(path: &Path) -> Result<Option<String>> {
     let bytes = durable::read(path)?;
@@ -143,7 +170,7 @@ fn read(path: &Path) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::value::table;
+    use crate::init::value::{ConfigValue, table};
 
     fn settings(name: &str) -> Vec<Setting> {
         vec![Setting::new(&["mcpServers", "mailbox"], table([("command", name.into())]))]
@@ -207,6 +234,47 @@ mod tests {
         assert_eq!(fs_err::read_dir(home.path()).unwrap().count(), 0);
     }
 
+    /// A server for this agent, under a name.
+    fn server(name: &str, agent: &str) -> Vec<Setting> {
+        let args = ["mcp", "--as", agent].map(Into::into).to_vec();
+        vec![Setting::new(
+            &["mcpServers", name],
+            table([("command", "amb".into()), ("args", ConfigValue::Array(args))]),
+        )]
+    }
+
+    fn add(directory: &Path, settings: &[Setting]) -> Option<PathBuf> {
+        let config = open(directory);
+        let plan = config.plan_adding(settings).unwrap();
+        let backup = config.keep_backup(settings).unwrap();
+        config.write_plan(&plan).unwrap();
+        backup
+    }
+
+    #[test]
+    fn undoing_two_changes_of_a_file_that_we_created_removes_it() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(add(home.path(), &server("mailbox", "one")), None);
+        assert_eq!(add(home.path(), &server("mailbox", "two")), None);
+        let config = open(home.path());
+        config.write_plan(&config.plan_removing(&server("mailbox", "nobody")).unwrap()).unwrap();
+        assert_eq!(fs_err::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_backup_is_the_text_before_our_first_change_under_any_name() {
+        let home = tempfile::tempdir().unwrap();
+        fs_err::write(home.path().join("settings.json"), THEIRS).unwrap();
+        add(home.path(), &server("m1", "one"));
+        let backup = add(home.path(), &server("m2", "two")).unwrap();
+        assert_eq!(fs_err::read_to_string(backup).unwrap(), THEIRS);
+        for name in ["m1", "m2"] {
+            let config = open(home.path());
+            config.write_plan(&config.plan_removing(&server(name, "nobody")).unwrap()).unwrap();
+        }
+        assert_eq!(fs_err::read_to_string(home.path().join("settings.json")).unwrap(), THEIRS);
+    }
+
     #[test]
     fn undoing_without_our_settings_changes_nothing() {
         let home = tempfile::tempdir().unwrap();
@@ -227,5 +295,9 @@ mod tests {
         assert!(fs_err::symlink_metadata(home.path().join("settings.json")).unwrap().is_symlink());
         assert!(fs_err::read_to_string(&real).unwrap().contains("mailbox"));
         assert_eq!(fs_err::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+        let (link, target) = (home.path().join("link"), home.path().join("dot/made.json"));
+        fs_err::os::unix::fs::symlink("dot/made.json", &link).unwrap();
+        fs_err::create_dir(home.path().join("dot")).unwrap();
+        assert_eq!(ConfigFile::open(link, Format::Json).unwrap().path, target);
     }
 }

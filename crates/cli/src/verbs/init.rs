@@ -18,7 +18,7 @@ use crate::init::{
     ClientAccount, ConfigFile, Extra, Hooks, InitClient, PROGRAM, Places, Scope, Setting, agent_at, server_at,
 };
 use crate::output::Output;
-use crate::{home, household, keys, profile};
+use crate::{durable, home, household, keys, profile};
 
 /// Configure a client to use a mailbox: shows the change, keeps a backup and registers the agent
 #[derive(Debug, clap::Args)]
@@ -74,6 +74,15 @@ pub(crate) struct InitCommand {
 
 impl InitCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        // Held to the end, so that of two processes neither overwrites the other's change of a client's file.
+        let _lock = match self.dry_run {
+            true => None,
+            false => {
+                let lock = durable::open_lock(&keys::path()?.with_file_name("init.lock"))?;
+                lock.file().lock().map_err(anyhow::Error::from)?;
+                Some(lock)
+            }
+        };
         let config = self.open_config()?;
         if self.undo {
             return self.undo(config, output);

@@ -162,3 +162,18 @@ fn a_users_command_in_our_group_of_hooks_stays() {
     does(&machine, &["claude-code", "--undo"]);
     assert!(machine.read(".claude/settings.json").contains("notify-send done"));
 }
+
+#[test]
+fn two_processes_at_once_lose_no_server() {
+    let machine = Machine::new();
+    let names = ["m1", "m2", "m3", "m4"];
+    std::thread::scope(|scope| {
+        for name in names {
+            let machine = &machine;
+            scope.spawn(move || does(machine, &["cursor", "--scope", "user", "--server-only", "--name", name]));
+        }
+    });
+    let written: Value = serde_json::from_str(&machine.read(".cursor/mcp.json")).unwrap();
+    let servers = written["mcpServers"].as_object().unwrap();
+    assert!(names.iter().all(|name| servers.contains_key(*name)), "{written}");
+}
