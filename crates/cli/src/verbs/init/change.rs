@@ -76,7 +76,7 @@ impl WrittenFile {
         let (old, new) = (name("a", self.exists.0), name("b", self.exists.1));
         output.say(format!("--- {old}\n+++ {new}\n{}", self.diff.trim_end()))?;
         if let Some(backup) = &self.backup {
-            output.note(format!("the previous version is saved as {}", backup.display()));
+            output.note(format!("the file from before the first change is saved as {}", backup.display()));
         }
         Ok(())
     }
