@@ -11,4 +11,5 @@ pub(crate) mod paths;
 pub(crate) mod step;
 pub(crate) mod syncer;
 pub(crate) mod tail;
+pub(crate) mod version;
 pub(crate) mod watch;

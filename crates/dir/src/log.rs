@@ -24,6 +24,7 @@ use crate::files::lock::FileLock;
 use crate::files::message_file::{self, derived_session};
 use crate::files::open;
 use crate::files::step::step;
+use crate::files::version::FileVersion;
 use crate::log::scan::MAX_LINE_BYTES;
 
 /// Metadata of a message, so that its file need not be opened. Short field names keep lines short.
@@ -102,8 +103,9 @@ pub(crate) enum LogLine {
     In {
         /// Its file.
         f: String,
-        /// The file's inode: the same name with another one is another message.
-        i: u64,
+        /// Its version when it was read.
+        #[serde(flatten)]
+        version: FileVersion,
         #[serde(flatten)]
         brief: Brief,
         /// Whether it had been read when it was found.
@@ -112,12 +114,13 @@ pub(crate) enum LogLine {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         withheld: Option<Withheld>,
     },
-    /// A message in the mailbox was rewritten, usually to mark it as read, which creates a new file (chipset).
+    /// The file of a message in the mailbox was written again, usually to mark the message as read (chipset).
     Seen {
         /// Its file.
         f: String,
-        /// The new inode.
-        i: u64,
+        /// The new version.
+        #[serde(flatten)]
+        version: FileVersion,
         /// Whether it is marked as read.
         read: bool,
     },

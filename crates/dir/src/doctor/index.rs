@@ -8,6 +8,7 @@ use amb_core::{Message, OfficeError};
 use super::{Examination, FindingKind, files_in};
 use crate::files::failure::IoContext;
 use crate::files::message_file;
+use crate::files::version::FileVersion;
 use crate::log::{Brief, LogLine};
 use crate::office::AgentDir;
 
@@ -98,7 +99,7 @@ impl AgentDir {
             if !taken.insert(brief.id.clone()) && !message_file::has_unique_id(layout, &f, &message) {
                 brief.id = message_file::disambiguated_id(&message, &f);
             }
-            LogLine::In { f, i: 0, brief, read: true, withheld: None }
+            LogLine::In { f, version: FileVersion::NONE, brief, read: true, withheld: None }
         };
         let lines: Vec<LogLine> = messages.into_iter().map(line).collect();
         writer.add(&lines).context("could not add to the log")?;

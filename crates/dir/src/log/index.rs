@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::durable::{self, Wait};
 use crate::files::open;
 use crate::files::syncer::Syncer;
+use crate::files::version::FileVersion;
 use crate::log::{Brief, Log, LogLine, Withheld};
 
 /// The index is saved again after the log has grown by this many bytes.
@@ -29,8 +30,8 @@ pub(crate) const MAX_SAVED_BYTES: u64 = 256 << 20;
 /// A message in the mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IndexedMessage {
-    #[serde(rename = "i")]
-    pub(crate) inode: u64,
+    #[serde(flatten)]
+    pub(crate) version: FileVersion,
     #[serde(flatten)]
     pub(crate) brief: Brief,
     #[serde(default)]
@@ -40,6 +41,16 @@ pub(crate) struct IndexedMessage {
 }
 
 impl IndexedMessage {
+    pub(crate) fn is_logged(&self) -> bool {
+        self.version != FileVersion::NONE
+    }
+
+    /// Returns its line in the log.
+    pub(crate) fn to_line(&self, file: &str) -> LogLine {
+        let Self { version, brief, read, withheld } = self.clone();
+        LogLine::In { f: file.to_owned(), version, brief, read, withheld }
+    }
+
     pub(crate) fn is_unread(&self) -> bool {
         !self.read && self.withheld.is_none()
     }
@@ -48,7 +59,7 @@ impl IndexedMessage {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct MailboxIndex {
-    /// Messages by file name. Invariant: everything here is in the log before `read_to`, unless its inode is 0.
+    /// Messages by file name. Invariant: everything here is in the log before `read_to`, unless it has no version.
     pub(crate) known: HashMap<String, IndexedMessage>,
     /// The log up to this position is in `known`.
     read_to: u64,
@@ -58,9 +69,9 @@ pub(crate) struct MailboxIndex {
     saved_at: u64,
     /// Position up to which the log is known to be durable.
     pub(crate) synced_to: u64,
-    /// Files that are no mail, with inode, mtime and size: not opened again until they change.
-    pub(crate) bad: HashMap<String, (u64, i64, u64)>,
-    /// Why some messages could not be logged, such as a full disk. They are in `known` with inode 0.
+    /// Files that are no mail: not opened again until they change.
+    pub(crate) bad: HashMap<String, FileVersion>,
+    /// Why some messages could not be logged, such as a full disk. They are in `known` without a version.
     pub(crate) unlogged: Option<String>,
 }
 
@@ -123,12 +134,12 @@ impl MailboxIndex {
 
     fn apply(&mut self, line: LogLine) {
         match line {
-            LogLine::In { f, i, brief, read, withheld } => {
-                self.known.insert(f, IndexedMessage { inode: i, brief, read, withheld });
+            LogLine::In { f, version, brief, read, withheld } => {
+                self.known.insert(f, IndexedMessage { version, brief, read, withheld });
             }
-            LogLine::Seen { f, i, read } => {
+            LogLine::Seen { f, version, read } => {
                 if let Some(known) = self.known.get_mut(&f) {
-                    known.inode = i;
+                    known.version = version;
                     known.read = read;
                 }
             }
@@ -139,8 +150,16 @@ impl MailboxIndex {
     /// Indexes mail that cannot be logged now, so that it can still be read.
     pub(crate) fn add_unlogged(&mut self, lines: Vec<LogLine>, why: String) {
         for line in lines {
-            if let LogLine::In { f, brief, read, withheld, .. } = line {
-                self.known.insert(f, IndexedMessage { inode: 0, brief, read, withheld });
+            match line {
+                LogLine::In { f, brief, read, withheld, .. } => {
+                    let message = IndexedMessage { version: FileVersion::NONE, brief, read, withheld };
+                    self.known.insert(f, message);
+                }
+                LogLine::Seen { f, read, .. } => {
+                    // Keeps its old version, so that it is read again.
+                    self.known.entry(f).and_modify(|known| known.read = read);
+                }
+                _ => {}
             }
         }
         self.unlogged = Some(why);
@@ -149,7 +168,7 @@ impl MailboxIndex {
     /// Drops unlogged messages, so that logging them is tried again.
     pub(crate) fn drop_unlogged(&mut self) {
         if self.unlogged.take().is_some() {
-            self.known.retain(|_, known| known.inode != 0);
+            self.known.retain(|_, known| known.is_logged());
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::time::Duration;
 
 use amb_core::{Card, Kind, Message, MessageId, OfficeError, TaskState};
@@ -17,6 +16,7 @@ use crate::files::failure::IoContext;
 use crate::files::layout::Layout;
 use crate::files::message_file::{self, ParsedMessage, Unreadable};
 use crate::files::open;
+use crate::files::version::FileVersion;
 use crate::log::index::MailboxIndex;
 use crate::log::{Brief, LogLine, Withheld};
 use crate::office::AgentDir;
@@ -24,8 +24,13 @@ use crate::office::AgentDir;
 /// A truncated file younger than this is left alone: its writer may not be done.
 const WRITE_GRACE: Duration = Duration::from_secs(1);
 
-/// A new file: name, inode, message, and why it is withheld.
-type FreshFile = (String, u64, ParsedMessage, Option<Withheld>);
+/// A new file, or one that was written again.
+struct FreshFile {
+    name: String,
+    version: FileVersion,
+    parsed: ParsedMessage,
+    withheld: Option<Withheld>,
+}
 
 /// Up to this many ids the log is searched for each; for more it is parsed once.
 const MAX_SEARCHED_IDS: usize = 4;
@@ -57,9 +62,9 @@ impl AgentDir {
         let listed = self.list()?;
         let there: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
         index.known.retain(|name, _| there.contains(name.as_str()));
-        let fresh: Vec<(String, u64)> = listed
+        let fresh: Vec<(String, FileVersion)> = listed
             .into_iter()
-            .filter(|(name, inode)| index.known.get(name).is_none_or(|known| known.inode != *inode))
+            .filter(|(name, version)| index.known.get(name).is_none_or(|known| known.version != *version))
             .collect();
         if fresh.is_empty() {
             index.bad.clear();
@@ -120,8 +125,8 @@ impl AgentDir {
         self.index_processed(handled)
     }
 
-    /// Lists the mail in the mailbox: names and inodes, unordered.
-    fn list(&self) -> Result<Vec<(String, u64)>, OfficeError> {
+    /// Lists the mail in the mailbox: names and versions, unordered.
+    fn list(&self) -> Result<Vec<(String, FileVersion)>, OfficeError> {
         let inbox = self.shared.paths.inbox(&self.me);
         let context = "could not list the mailbox";
         let mut listed = Vec::new();
@@ -133,48 +138,47 @@ impl AgentDir {
             }
             if let Ok(name) = entry.file_name().into_string()
                 && message_file::is_mail(self.shared.paths.layout, &name)
+                // Otherwise it is gone.
+                && let Ok(metadata) = entry.metadata()
             {
-                listed.push((name, entry.ino()));
+                listed.push((name, FileVersion::of(&metadata)));
             }
         }
         Ok(listed)
     }
 
     /// Parses new files, oldest first. Holds no lock: other processes may do the same.
-    fn parse_fresh(&self, index: &mut MailboxIndex, fresh: Vec<(String, u64)>) -> Result<Vec<FreshFile>, OfficeError> {
+    fn parse_fresh(
+        &self,
+        index: &mut MailboxIndex,
+        fresh: Vec<(String, FileVersion)>,
+    ) -> Result<Vec<FreshFile>, OfficeError> {
         let paths = &self.shared.paths;
         let inbox = paths.inbox(&self.me);
         let card = self.card()?;
         let mut read = Vec::new();
         let mut still_bad = HashMap::new();
-        for (name, inode) in fresh {
+        for (name, version) in fresh {
             let path = inbox.join(&name);
-            let version =
-                fs_err::symlink_metadata(&path).map(|about| (inode, about.mtime_nsec() ^ about.mtime(), about.len()));
-            if let (Ok(version), Some(bad)) = (&version, index.bad.get(&name))
-                && version == bad
-                && paths.layout == Layout::Chipset
-            {
-                still_bad.insert(name, *version);
+            if paths.layout == Layout::Chipset && index.bad.get(&name) == Some(&version) {
+                still_bad.insert(name, version);
                 continue;
             }
             match message_file::open(paths.layout, &self.me, &path, &name) {
-                Ok(mut message_file) => {
-                    let withheld = self.withhold_reason(&card, &message_file, &name)?;
-                    self.shared.set_known_task_id(&self.me, &mut message_file.message, &name)?;
-                    read.push((name, inode, message_file, withheld));
+                Ok(mut parsed) => {
+                    let withheld = self.withhold_reason(&card, &parsed, &name)?;
+                    self.shared.set_known_task_id(&self.me, &mut parsed.message, &name)?;
+                    read.push(FreshFile { name, version, parsed, withheld });
                 }
                 Err(gone) if gone.is_gone() => {}
                 Err(bad) => {
-                    if let Ok(version) = version {
-                        still_bad.insert(name.clone(), version);
-                    }
+                    still_bad.insert(name.clone(), version);
                     self.handle_unreadable(&name, &bad)?;
                 }
             }
         }
         index.bad = still_bad;
-        read.sort_by(|a, b| (a.2.message.sent_at, &a.0).cmp(&(b.2.message.sent_at, &b.0)));
+        read.sort_by(|a, b| (a.parsed.message.sent_at, &a.name).cmp(&(b.parsed.message.sent_at, &b.name)));
         Ok(read)
     }
 
@@ -201,33 +205,37 @@ impl AgentDir {
     fn new_log_lines(&self, index: &MailboxIndex, read: Vec<FreshFile>) -> Result<Vec<LogLine>, OfficeError> {
         let layout = self.shared.paths.layout;
         let mut lines: Vec<LogLine> = Vec::new();
-        let mut taken =
-            self.ids_in_log(read.iter().map(|(f, _, message_file, _)| (f.as_str(), &message_file.message)))?;
-        for (f, i, message_file, withheld) in read {
-            let mut brief = Brief::of_found(&message_file.message, &self.me, layout, &f);
+        let mut taken = self.ids_in_log(read.iter().map(|fresh| (fresh.name.as_str(), &fresh.parsed.message)))?;
+        for FreshFile { name: f, version, parsed: ParsedMessage { message, read }, withheld } in read {
+            let mut brief = Brief::of_found(&message, &self.me, layout, &f);
             let known = index.known.get(&f);
-            if known.is_some_and(|known| known.inode == i) {
+            if known.is_some_and(|known| known.version == version) {
                 continue;
             }
             if let Some(known) = known {
-                // Rewritten since we read it, such as to mark it as read: the next ingest reads it again.
+                // Written again since we read it, such as to mark it as read: the next ingest reads it again.
                 let path = self.shared.paths.inbox(&self.me).join(&f);
-                if fs_err::symlink_metadata(&path).map_or(true, |about| about.ino() != i) {
+                if fs_err::symlink_metadata(&path).map_or(true, |now| FileVersion::of(&now) != version) {
                     continue;
                 }
-                // The same message in a new file: it was marked as read, or another program rewrote it.
-                if brief.is_same_as(&known.brief)
-                    && (message_file.read || !known.read)
-                    && message_file::with_known_id(message_file.message.clone(), &f, &known.brief.id).is_some()
-                {
-                    lines.push(LogLine::Seen { f, i, read: message_file.read });
-                    continue;
+                if message_file::with_known_id(message.clone(), &f, &known.brief.id).is_some() {
+                    // The same message: it was marked as read, or another program wrote it again.
+                    if brief.is_same_as(&known.brief) && (read || !known.read) {
+                        lines.push(LogLine::Seen { f, version, read });
+                        continue;
+                    }
+                    // Changed in place before it was read: the last line about an id counts.
+                    if known.is_unread() && known.version.inode == version.inode {
+                        brief.id = known.brief.id.clone();
+                        lines.push(LogLine::In { f, version, brief, read, withheld });
+                        continue;
+                    }
                 }
             }
-            if !taken.insert(brief.id.clone()) && !message_file::has_unique_id(layout, &f, &message_file.message) {
-                brief.id = message_file::disambiguated_id(&message_file.message, &f);
+            if !taken.insert(brief.id.clone()) && !message_file::has_unique_id(layout, &f, &message) {
+                brief.id = message_file::disambiguated_id(&message, &f);
             }
-            lines.push(LogLine::In { f, i, brief, read: message_file.read, withheld });
+            lines.push(LogLine::In { f, version, brief, read, withheld });
         }
         Ok(lines)
     }

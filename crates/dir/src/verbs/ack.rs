@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use amb_core::wire::chipset;
@@ -18,6 +17,7 @@ use crate::files::layout::Layout;
 use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::files::open;
+use crate::files::version::FileVersion;
 use crate::journal::{AckedFile, Intent, JournalEntry};
 use crate::log::index::{IndexedMessage, MailboxIndex};
 use crate::log::{Brief, LogLine};
@@ -136,8 +136,8 @@ impl AgentDir {
             Layout::Chipset => {
                 let mut lines = Vec::new();
                 for name in names {
-                    if let Some(inode) = self.mark_read(name)? {
-                        lines.push(LogLine::Seen { f: name.clone(), i: inode, read: true });
+                    if let Some(version) = self.mark_read(name)? {
+                        lines.push(LogLine::Seen { f: name.clone(), version, read: true });
                         done.extend(index.known.get(name).cloned());
                     }
                 }
@@ -151,14 +151,14 @@ impl AgentDir {
         Ok(done.len() as u64)
     }
 
-    /// Marks a message as read wherever its file is now (chipset). Returns the inode of the new file; `None` if it is
-    /// missing or marked already.
-    fn mark_read(&self, file: &str) -> Result<Option<u64>, OfficeError> {
+    /// Marks a message as read wherever its file is now (chipset). Returns the version of the new file; `None` if it
+    /// is missing or marked already.
+    fn mark_read(&self, file: &str) -> Result<Option<FileVersion>, OfficeError> {
         // Twice: it may be archived meanwhile.
         for _ in 0..2 {
             let Some(location) = self.shared.locate(&self.me, file)? else { return Ok(None) };
-            if let Some(inode) = self.mark_file(&location.path)? {
-                return Ok(Some(inode));
+            if let Some(version) = self.mark_file(&location.path)? {
+                return Ok(Some(version));
             }
             if location.path.exists() {
                 return Ok(None);
@@ -167,8 +167,8 @@ impl AgentDir {
         Ok(None)
     }
 
-    /// Marks a file as read. Returns the inode of the new file; `None` if it is missing or marked already.
-    fn mark_file(&self, path: &Path) -> Result<Option<u64>, OfficeError> {
+    /// Marks a file as read. Returns the version of the new file; `None` if it is missing or marked already.
+    fn mark_file(&self, path: &Path) -> Result<Option<FileVersion>, OfficeError> {
         let context = "could not mark the message as read";
         self.shared.make_state_dir(&self.me)?;
         let lock = self.shared.paths.state(&self.me).join("read.lock");
@@ -184,7 +184,9 @@ impl AgentDir {
         };
         let replaced = durable::replace_existing(path, &marked, &self.shared.syncer, lock_if_unread);
         match open::if_exists(replaced).context(context)? {
-            Some(true) => Ok(Some(fs_err::metadata(path).map(|metadata| metadata.ino()).unwrap_or_default())),
+            Some(true) => {
+                Ok(Some(fs_err::metadata(path).map_or(FileVersion::NONE, |metadata| FileVersion::of(&metadata))))
+            }
             // Marked by another process, or archived between the read and the write.
             Some(false) | None => Ok(None),
         }

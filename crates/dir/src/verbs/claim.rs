@@ -59,7 +59,7 @@ impl AgentDir {
         let mut free: Vec<_> = {
             let index = self.ingest()?;
             let unread = index.known.iter().filter(|(_, known)| known.is_unread());
-            unread.map(|(name, known)| (name.clone(), known.brief.clone(), known.inode)).collect()
+            unread.map(|(name, known)| (name.clone(), known.brief.clone(), known.version.inode)).collect()
         };
         free.sort_by(|a, b| {
             let urgency =

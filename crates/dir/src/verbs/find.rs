@@ -126,9 +126,7 @@ impl AgentDir {
     pub(crate) fn log_line_of(&self, id: &MessageId) -> Result<Option<LogLine>, OfficeError> {
         let index = self.ingest_mail()?;
         if let Some((file, known)) = index.by_id(id) {
-            let (f, brief) = (file.clone(), known.brief.clone());
-            let line = LogLine::In { f, i: known.inode, brief, read: known.read, withheld: known.withheld };
-            return Ok(Some(line).filter(|_| known.withheld.is_none()));
+            return Ok(Some(known.to_line(file)).filter(|_| known.withheld.is_none()));
         }
         drop(index);
         self.shared.last_line(&self.me, id, |line| line.brief().is_some_and(|brief| brief.id == *id))

@@ -8,7 +8,6 @@ use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, OfficeError, SessionId};
 
 use crate::files::failure::IoContext;
-use crate::log::index::IndexedMessage;
 use crate::log::{Brief, LogLine};
 use crate::office::AgentDir;
 
@@ -53,15 +52,8 @@ impl AgentDir {
     /// Returns mail of a session that could not be logged, as on a full disk.
     fn unlogged(&self, session: &SessionId) -> Result<Vec<LogLine>, OfficeError> {
         let index = self.ingest()?;
-        let known = index.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
-        let line = |(f, known): (&String, &IndexedMessage)| LogLine::In {
-            f: f.clone(),
-            i: 0,
-            brief: known.brief.clone(),
-            read: known.read,
-            withheld: known.withheld,
-        };
-        Ok(known.map(line).collect())
+        let known = index.known.iter().filter(|(_, known)| !known.is_logged() && known.brief.session == *session);
+        Ok(known.map(|(file, known)| known.to_line(file)).collect())
     }
 
     /// Returns all messages of a session, newest first: metadata, recipient's mailbox, and file there.

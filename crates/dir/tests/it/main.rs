@@ -23,6 +23,7 @@ mod processes;
 mod python;
 mod races;
 mod registry;
+mod rewritten;
 mod same_names;
 mod transcript;
 mod transcript_feishu;
