@@ -165,11 +165,7 @@ impl AgentDir {
                 continue;
             }
             match message_file::open(paths.layout, &self.me, &path, &name) {
-                Ok(mut parsed) => {
-                    let withheld = self.withhold_reason(&card, &parsed, &name)?;
-                    self.shared.set_known_task_id(&self.me, &mut parsed.message, &name)?;
-                    read.push(FreshFile { name, version, parsed, withheld });
-                }
+                Ok(parsed) => read.push(FreshFile { name, version, parsed, withheld: None }),
                 Err(gone) if gone.is_gone() => {}
                 Err(bad) => {
                     still_bad.insert(name.clone(), version);
@@ -179,6 +175,11 @@ impl AgentDir {
         }
         index.bad = still_bad;
         read.sort_by(|a, b| (a.parsed.message.sent_at, &a.name).cmp(&(b.parsed.message.sent_at, &b.name)));
+        // In this order, since the first task with an id keeps it, and each update moves its task.
+        for FreshFile { name, parsed, withheld, .. } in &mut read {
+            *withheld = self.withhold_reason(&card, parsed, name)?;
+            self.shared.set_known_task_id(&self.me, &mut parsed.message, name)?;
+        }
         Ok(read)
     }
 

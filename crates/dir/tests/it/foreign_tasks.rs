@@ -10,15 +10,16 @@ use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file};
 
 /// Writes a task of another program with this id.
 fn give(world: &World, (from, to): (&str, &str), n: u32, id: &str, text: &str) {
+    let at = format!("2026-03-05T10:30:0{n}Z");
     let task = json!({"id": id, "state": "pending"});
     match world.layout {
         Layout::Nanobot => {
             let content = json!({"parts": [{"type": "text", "text": text}]});
-            let fields = json!({"id": format!("m-{from}-{n}"), "type": "task", "task": task, "content": content});
+            let fields = json!({"id": format!("m-{from}-{n}"), "type": "task", "task": task, "content": content, "timestamp": at});
             world.drop_file(to, &format!("177270660012{n}_{from}.msg.json"), nanobot_file(from, to, fields));
         }
         Layout::Chipset => {
-            let fields = json!({"type": "task", "body": text, "amb": {"task": task}});
+            let fields = json!({"type": "task", "body": text, "timestamp": at, "amb": {"task": task}});
             world.drop_file(to, &format!("2026-03-05T10-30-0{n}Z-{from}.json"), chipset_file(from, to, fields));
         }
     }
@@ -103,17 +104,18 @@ async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
 
 /// Writes a task update of another program, stamped long before the task was sent.
 fn report(world: &World, (from, to): (&str, &str), n: u32, id: &str, state: &str) {
+    let at = format!("2026-03-05T10:30:0{n}Z");
     let task = json!({"id": id, "state": state});
     match world.layout {
         Layout::Nanobot => {
             let fields = json!({
-                "id": format!("u-{n}"), "type": "task_update", "task": task, "timestamp": "2026-03-05T10:30:00Z",
+                "id": format!("u-{n}"), "type": "task_update", "task": task, "timestamp": at,
                 "content": {"parts": [{"type": "text", "text": state}]},
             });
             world.drop_file(to, &format!("177270660012{n}_{from}.msg.json"), nanobot_file(from, to, fields));
         }
         Layout::Chipset => {
-            let fields = json!({"type": "task_update", "body": state, "amb": {"task": task}});
+            let fields = json!({"type": "task_update", "body": state, "timestamp": at, "amb": {"task": task}});
             world.drop_file(to, &format!("2026-03-05T10-30-0{n}Z-{from}.json"), chipset_file(from, to, fields));
         }
     }
@@ -200,5 +202,39 @@ async fn an_update_that_does_not_count_is_not_shown_as_one() {
         // Nothing is known of this task.
         report(&world, ("bob", "ann"), 4, "other", "working");
         assert_eq!(shown().await, (Some(TaskState::Working), None), "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn updates_that_are_found_together_count_in_the_order_of_their_times() {
+    // Written in both orders, since some file systems list the newest file first.
+    for (layout, is_reversed) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        world.agent("bob").await;
+        let id = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap().task.unwrap().id;
+        let mut states = [(1, "accepted"), (3, "completed"), (5, "failed")];
+        if is_reversed {
+            states.reverse();
+        }
+        for (n, state) in states {
+            report(&world, ("bob", "ann"), n, id.as_str(), state);
+        }
+        ann.inbox(false).await.unwrap();
+        assert_eq!(ann.task(&id).await.unwrap().state, TaskState::Completed, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_tasks_that_are_found_together_the_earlier_keeps_the_id() {
+    for (layout, first) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 0), (layout, 1)]) {
+        let world = World::in_memory(layout);
+        let bob = world.agent("bob").await;
+        for n in [first, 1 - first] {
+            give(&world, ("ann", "bob"), n, "t1", if n == 0 { "earlier" } else { "later" });
+        }
+        let shown = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
+        let plain = shown.iter().find(|mail| mail.task.as_ref().unwrap().id.as_str() == "t1").unwrap();
+        assert_eq!(plain.text(), "earlier", "{layout}");
     }
 }
