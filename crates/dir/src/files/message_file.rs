@@ -208,6 +208,11 @@ pub(crate) fn is_rejected(message: &Message) -> bool {
     message.kind == Kind::Task && message.task.as_ref().is_some_and(|task| task.state == TaskState::Rejected)
 }
 
+/// Whether a message reports on a task that its recipient gave. Other programs do that under any type.
+pub(crate) fn is_report(message: &Message) -> bool {
+    message.kind == Kind::TaskUpdate || (message.kind != Kind::Task && message.task.is_some())
+}
+
 /// Serializes a new, unread message.
 pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireError> {
     let mut message = message.clone();

@@ -197,7 +197,7 @@ impl AgentDir {
             return Ok(rejected.then_some(Withheld::Rejected));
         }
         // An update from the assignee of the agent's own task needs no consent.
-        let expected = message.kind == Kind::TaskUpdate && self.is_expected_update(message)?;
+        let expected = message_file::is_report(message) && self.is_expected_update(message)?;
         let allowed = expected || card.allow_from.allows(&message.from) || message.from == self.me;
         Ok((!allowed && !message_file.read).then_some(Withheld::Refused))
     }

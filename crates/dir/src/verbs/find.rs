@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use amb_core::doc::MessageWithReceipts;
-use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
+use amb_core::{AgentName, Message, MessageId, OfficeError, Receipt, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 
@@ -143,7 +143,7 @@ impl AgentDir {
     /// Returns the message as this agent may see it: with a callback only if this agent set it, and without the task of
     /// an update that did not count, which is in the metadata instead.
     pub(crate) fn redacted(&self, mut message: Message) -> Message {
-        if message.kind == Kind::TaskUpdate {
+        if message_file::is_report(&message) {
             let pointer = self.pointer_of(&message);
             if let Some(why) = self.why_not_applied(&message, pointer.as_ref()) {
                 if let Some(task) = message.task.take() {

@@ -1,7 +1,7 @@
 //! Tasks of other programs, whose ids are not unique.
 
 use amb_core::mailbox::{ClaimRequest, TaskFilter};
-use amb_core::{Card, Draft, Kind, Mailbox, Task, TaskState};
+use amb_core::{AllowFrom, Card, Draft, Kind, Mailbox, Task, TaskState};
 use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
@@ -104,18 +104,23 @@ async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
 
 /// Writes a task update of another program, stamped long before the task was sent.
 fn report(world: &World, (from, to): (&str, &str), n: u32, id: &str, state: &str) {
+    report_as(world, "task_update", (from, to), n, id, state);
+}
+
+/// Like `report`, under another type.
+fn report_as(world: &World, kind: &str, (from, to): (&str, &str), n: u32, id: &str, state: &str) {
     let at = format!("2026-03-05T10:30:0{n}Z");
     let task = json!({"id": id, "state": state});
     match world.layout {
         Layout::Nanobot => {
             let fields = json!({
-                "id": format!("u-{n}"), "type": "task_update", "task": task, "timestamp": at,
+                "id": format!("u-{n}"), "type": kind, "task": task, "timestamp": at,
                 "content": {"parts": [{"type": "text", "text": state}]},
             });
             world.drop_file(to, &format!("177270660012{n}_{from}.msg.json"), nanobot_file(from, to, fields));
         }
         Layout::Chipset => {
-            let fields = json!({"type": "task_update", "body": state, "timestamp": at, "amb": {"task": task}});
+            let fields = json!({"type": kind, "body": state, "timestamp": at, "amb": {"task": task}});
             world.drop_file(to, &format!("2026-03-05T10-30-0{n}Z-{from}.json"), chipset_file(from, to, fields));
         }
     }
@@ -236,5 +241,32 @@ async fn of_two_tasks_that_are_found_together_the_earlier_keeps_the_id() {
         let shown = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
         let plain = shown.iter().find(|mail| mail.task.as_ref().unwrap().id.as_str() == "t1").unwrap();
         assert_eq!(plain.text(), "earlier", "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_under_another_type_is_an_update() {
+    for (layout, kind) in LAYOUTS.into_iter().flat_map(|layout| [(layout, "task_result"), (layout, "message")]) {
+        let world = World::in_memory(layout);
+        let ann = world.agent_with("ann", Card { allow_from: AllowFrom(vec!["eve".into()]), ..Card::default() }).await;
+        world.agent("bob").await;
+        let id = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap().task.unwrap().id;
+        let shown = async || {
+            let mail = ann.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap().remove(0);
+            ann.ack(std::slice::from_ref(&mail.id)).await.unwrap();
+            assert_eq!(mail.kind.as_str(), kind, "{layout}");
+            (mail.task.map(|task| task.state), mail.metadata.get("not_applied").cloned())
+        };
+        report_as(&world, kind, ("eve", "ann"), 0, id.as_str(), "completed");
+        let note = json!({"task_id": id, "state": "completed", "reason": "the task is bob's"});
+        assert_eq!(shown().await, (None, Some(note)), "{layout}");
+        assert_eq!(ann.task(&id).await.unwrap().state, TaskState::Pending, "{layout}");
+        // Only as the agent that has the task may bob write to ann.
+        report_as(&world, kind, ("bob", "ann"), 1, id.as_str(), "completed");
+        assert_eq!(shown().await, (Some(TaskState::Completed), None), "{layout}");
+        assert_eq!(ann.task(&id).await.unwrap().state, TaskState::Completed, "{layout}");
+        report_as(&world, kind, ("bob", "ann"), 2, id.as_str(), "failed");
+        let note = json!({"task_id": id, "state": "failed", "reason": "the task is completed"});
+        assert_eq!(shown().await, (None, Some(note)), "{layout}");
     }
 }
