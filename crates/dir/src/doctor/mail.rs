@@ -27,15 +27,19 @@ impl AgentDir {
             if !message_file::is_mail(paths.layout, &name) {
                 continue;
             }
-            let why = match message_file::open(paths.layout, &self.me, &path, &name).map_err(MailProblem::of) {
-                Ok(_) | Err(MailProblem::Gone) => continue,
-                Err(MailProblem::Unopened(why)) => {
+            let Err(unreadable) = message_file::open(paths.layout, &self.me, &path, &name) else { continue };
+            if unreadable.may_be_unfinished(&path) {
+                continue;
+            }
+            let why = match MailProblem::of(unreadable) {
+                MailProblem::Gone => continue,
+                MailProblem::Unopened(why) => {
                     let detail = format!("cannot be opened: {why}");
                     let remedy = "let this user read it, or move it out of the mailbox";
                     examination.report(FindingKind::CorruptMessage, &path, detail, remedy);
                     continue;
                 }
-                Err(MailProblem::NotMail(why)) => why,
+                MailProblem::NotMail(why) => why,
             };
             if paths.layout == Layout::Chipset && message_file::time_in_name(paths.layout, &name).is_none() {
                 let detail = format!("not a message, and not named like one: {why}");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use amb_core::message::NO_SUBJECT;
 use amb_core::task::TaskRef;
@@ -17,6 +18,9 @@ use crate::log::Brief;
 
 /// Larger files are not mail: no accepted message comes near.
 pub(crate) const MAX_BYTES: u64 = 16 << 20;
+
+/// How long after the last write a truncated file may still be completed.
+const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 /// A message and the read state in its file.
 #[derive(Debug, Clone)]
@@ -40,9 +44,11 @@ impl Unreadable {
         matches!(self, Unreadable::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the JSON ends too soon, as while a program that does not rename is still writing it.
-    pub(crate) fn is_truncated(&self) -> bool {
-        matches!(self, Unreadable::Invalid(WireError::NotJson(why)) if why.contains("EOF"))
+    /// Whether a program that does not rename may still be writing the file: its JSON ends too soon, and it is young.
+    pub(crate) fn may_be_unfinished(&self, path: &Path) -> bool {
+        let is_truncated = matches!(self, Unreadable::Invalid(WireError::NotJson(why)) if why.contains("EOF"));
+        let age = || fs_err::metadata(path).ok().and_then(|metadata| open::age(&metadata));
+        is_truncated && age().is_some_and(|age| age < WRITE_GRACE)
     }
 }
 

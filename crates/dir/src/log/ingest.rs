@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use amb_core::{Card, Kind, Message, MessageId, OfficeError, TaskState};
 use parking_lot::MutexGuard;
@@ -20,9 +19,6 @@ use crate::files::version::FileVersion;
 use crate::log::index::MailboxIndex;
 use crate::log::{Brief, LogLine, Withheld};
 use crate::office::AgentDir;
-
-/// A truncated file younger than this is left alone: its writer may not be done.
-const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 /// A new file, or one that was written again.
 struct FreshFile {
@@ -282,8 +278,7 @@ impl AgentDir {
             tracing::warn!(file = %path.display(), %error, "reading a message failed; left in place");
             return Ok(());
         }
-        let age = fs_err::metadata(&path).ok().and_then(|metadata| open::age(&metadata));
-        if why.is_truncated() && age.is_some_and(|age| age < WRITE_GRACE) {
+        if why.may_be_unfinished(&path) {
             return Ok(());
         }
         if paths.layout == Layout::Chipset {

@@ -106,8 +106,8 @@ async fn the_doctor_leaves_the_files_of_a_project_alone() {
 async fn the_doctor_leaves_a_file_in_a_mailbox_that_is_not_named_like_mail() {
     let world = World::new(Layout::Chipset);
     world.agent("mayor").await;
-    world.drop_file("mayor", "package.json", "{");
-    world.drop_file("mayor", "2026-03-05T10-30-00Z-a.json", "{");
+    world.drop_file("mayor", "package.json", "{not json");
+    world.drop_file("mayor", "2026-03-05T10-30-00Z-a.json", "{not json");
     let findings = doctor::examine(&world.office(), true).await.unwrap();
     let package = world.path().join("mayor/package.json");
     let left = findings.iter().find(|found| found.path == package).unwrap();

@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use amb_core::mailbox::ClaimRequest;
 use amb_core::{Code, Mailbox};
@@ -125,6 +125,27 @@ async fn a_layout_file_that_is_a_pipe_is_ignored() {
     let root = world.path().to_owned();
     let opened = tokio::task::spawn_blocking(move || DirOffice::open(&root, DirOptions::default()));
     assert_eq!(soon(opened).await.unwrap().unwrap().layout(), Layout::Nanobot);
+}
+
+#[tokio::test]
+async fn the_doctor_leaves_a_file_that_is_still_being_written() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        world.agent("ben").await;
+        let (file, whole) = match layout {
+            Layout::Nanobot => ("1745659200_ann.msg.json", nanobot_file("ann", "ben", json!({}))),
+            Layout::Chipset => ("2026-03-05T10-30-00Z-ann.json", chipset_file("ann", "ben", json!({}))),
+        };
+        let path = world.inbox("ben").join(file);
+        fs_err::write(&path, &whole[..whole.len() / 2]).unwrap();
+        assert_eq!(doctor::examine(&world.office(), true).await.unwrap(), [], "{layout}");
+        assert!(path.exists(), "{layout}");
+        let old = SystemTime::now() - Duration::from_secs(60);
+        fs_err::OpenOptions::new().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        let findings = doctor::examine(&world.office(), true).await.unwrap();
+        assert!(findings.iter().any(|finding| finding.kind == FindingKind::CorruptMessage), "{layout}: {findings:?}");
+        assert!(!path.exists(), "{layout}: its writer is gone");
+    }
 }
 
 #[tokio::test]
