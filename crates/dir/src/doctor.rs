@@ -63,6 +63,8 @@ pub enum FindingKind {
     NotIndexed,
     /// A task update or receipt that was not written.
     Unfinished,
+    /// A directory that cannot be written to.
+    NotWritable,
 }
 
 /// Findings so far, and whether to mend them.
@@ -104,6 +106,12 @@ impl Examination {
 /// Checks everything, and mends what it finds if wanted.
 pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
     let mut examination = Examination { mend, findings: Vec::new() };
+    if let Err(why) = office.shared.check_writable() {
+        examination.mend = false;
+        let remedy =
+            "let this user write to it; until then mail can be read, and nothing is sent, marked as read or mended";
+        examination.report(FindingKind::NotWritable, office.root(), format!("cannot be written to: {why}"), remedy);
+    }
     // Any name will do: files that belong to no agent are checked from any mailbox.
     let nobody = AgentName::parse("doctor")?;
     examination = run_check(office, nobody.clone(), examination, AgentDir::examine_locks).await?;

@@ -50,7 +50,7 @@ impl AgentDir {
             else {
                 continue;
             };
-            let locked = self.shared.lock_agent(&self.me)?;
+            let locked = self.shared.lock_agent_to_read(&self.me)?;
             if self.shared.record(&self.me, &task.id)?.is_some() {
                 continue;
             }

@@ -71,7 +71,8 @@ pub(crate) struct MailboxIndex {
     pub(crate) synced_to: u64,
     /// Files that are no mail: not opened again until they change.
     pub(crate) bad: HashMap<String, FileVersion>,
-    /// Why some messages could not be logged, such as a full disk. They are in `known` without a version.
+    /// Why some messages could not be logged, such as a full disk. They are in `known` without a version, or, if their task
+    /// could not be stored, missing.
     pub(crate) unlogged: Option<String>,
 }
 

@@ -65,9 +65,10 @@ impl AgentDir {
         if fresh.is_empty() {
             index.bad.clear();
         } else {
-            let parsed = self.parse_fresh(&mut index, fresh)?;
-            if !parsed.is_empty() {
-                self.log_fresh(&mut index, parsed)?;
+            let read = self.parse_fresh(&mut index, fresh)?;
+            let decided = self.decide_fresh(&mut index, read)?;
+            if !decided.is_empty() {
+                self.log_fresh(&mut index, decided)?;
             }
         }
         index.save(&self.shared.paths.state(&self.me), &self.shared.syncer);
@@ -151,7 +152,6 @@ impl AgentDir {
     ) -> Result<Vec<FreshFile>, OfficeError> {
         let paths = &self.shared.paths;
         let inbox = paths.inbox(&self.me);
-        let card = self.card()?;
         let mut read = Vec::new();
         let mut still_bad = HashMap::new();
         for (name, version) in fresh {
@@ -171,12 +171,27 @@ impl AgentDir {
         }
         index.bad = still_bad;
         read.sort_by(|a, b| (a.parsed.message.sent_at, &a.name).cmp(&(b.parsed.message.sent_at, &b.name)));
-        // In this order, since the first task with an id keeps it, and each update moves its task.
-        for FreshFile { name, parsed, withheld, .. } in &mut read {
-            *withheld = self.withhold_reason(&card, parsed, name)?;
-            self.shared.set_known_task_id(&self.me, &mut parsed.message, name)?;
-        }
         Ok(read)
+    }
+
+    /// Decides whether new mail is withheld, and opens and moves tasks. In the order in which it was sent, since the first
+    /// task with an id keeps it. What cannot be decided now, as on a full disk, is left out until the next ingest.
+    fn decide_fresh(&self, index: &mut MailboxIndex, fresh: Vec<FreshFile>) -> Result<Vec<FreshFile>, OfficeError> {
+        let card = self.card()?;
+        let mut decided = Vec::with_capacity(fresh.len());
+        for mut file in fresh {
+            match self.withhold_reason(&card, &file.parsed, &file.name) {
+                Ok(withheld) => file.withheld = withheld,
+                Err(error) => {
+                    tracing::warn!(%error, file = file.name, "the task of a message cannot be stored; retrying at the next ingest");
+                    index.unlogged = Some(error.to_string());
+                    continue;
+                }
+            }
+            self.shared.set_known_task_id(&self.me, &mut file.parsed.message, &file.name)?;
+            decided.push(file);
+        }
+        Ok(decided)
     }
 
     /// Returns why a message is withheld, if it is. A task gets its record here, before anybody can act on it.

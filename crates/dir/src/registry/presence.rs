@@ -11,6 +11,7 @@ use amb_core::doc::AgentEntry;
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::suggest::{look_alike, unknown_agent};
 use amb_core::{AgentName, Card, Code, OfficeError, Status, TaskId, Timestamp};
+use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 
 use crate::files::durable::{self, Wait};
@@ -80,6 +81,18 @@ impl OfficeState {
     pub(crate) fn lock_agent(&self, agent: &AgentName) -> Result<FileLock, OfficeError> {
         self.make_state_dir(agent)?;
         FileLock::lock(&self.paths.state(agent).join("agent.lock")).context("could not lock the agent's state")
+    }
+
+    /// Like `lock_agent`, for a reader: where nothing can be written, nobody has to be waited for.
+    pub(crate) fn lock_agent_to_read(&self, agent: &AgentName) -> Result<Option<FileLock>, OfficeError> {
+        if self.check_writable().is_err() { Ok(None) } else { self.lock_agent(agent).map(Some) }
+    }
+
+    /// Returns an error if the office's own directory cannot be written to.
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
+        let own = self.paths.own_dir();
+        let there = [&own, &self.paths.root].into_iter().find(|path| path.is_dir());
+        there.map_or(Ok(()), |path| Ok(rustix::fs::access(path, Access::WRITE_OK)?))
     }
 
     /// Creates the directory of an agent's state if it is missing.

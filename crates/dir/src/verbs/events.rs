@@ -38,6 +38,20 @@ impl AgentDir {
         Ok(end)
     }
 
+    /// Adds overdue tasks and new mail to the log. Returns the next deadline of an open task. A reader that does not wait
+    /// gets what is in the log, even if the disk is full or read-only.
+    fn add_news(&self, waits: bool) -> Result<Option<Timestamp>, OfficeError> {
+        if waits {
+            let next_deadline = self.log_overdue_tasks()?;
+            self.ingest_all()?;
+            return Ok(next_deadline);
+        }
+        if let Err(error) = self.log_overdue_tasks() {
+            tracing::warn!(%error, "logging overdue tasks failed; retrying at the next look");
+        }
+        self.ingest().map(|_| None)
+    }
+
     /// Ingests mail, and fails if some cannot be logged: a reader that waits for entries must get that error.
     fn ingest_all(&self) -> Result<(), OfficeError> {
         match &self.ingest()?.unlogged {
@@ -56,9 +70,8 @@ impl AgentDir {
     }
 
     /// Returns the events after this position.
-    fn read_page(&self, since: u64) -> Result<LogPage, OfficeError> {
-        let next_deadline = self.log_overdue_tasks()?;
-        self.ingest_all()?;
+    fn read_page(&self, since: u64, waits: bool) -> Result<LogPage, OfficeError> {
+        let next_deadline = self.add_news(waits)?;
         let log = self.shared.log(&self.me);
         let context = "could not read the log";
         let (_, len) = log.measure().context(context)?;
@@ -129,7 +142,7 @@ impl DirMailbox {
                 true => Vec::new(),
                 false => self.changes().await?,
             };
-            let page = self.run(move |agent_dir| agent_dir.read_page(from)).await?;
+            let page = self.run(move |agent_dir| agent_dir.read_page(from, !wait.is_zero())).await?;
             if let Some(last) = page.events.last() {
                 return Ok(EventPage { cursor: last.cursor.clone(), events: page.events });
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use amb_core::doc::{History, MessageView};
 use amb_core::limits::MAX_HISTORY;
 use amb_core::mailbox::HistoryPage;
-use amb_core::{AgentName, OfficeError, SessionId};
+use amb_core::{AgentName, Code, MessageId, OfficeError, SessionId};
 
 use crate::files::failure::IoContext;
 use crate::log::{Brief, LogLine};
@@ -40,13 +40,27 @@ impl AgentDir {
             if received && loaded.read_at.is_none() {
                 unread.push(brief.id.clone());
             }
-            found.push((self.redacted(loaded.message), received || loaded.read_at.is_some()));
+            found.push((self.redacted(loaded.message), received, loaded.read_at.is_some()));
         }
-        if !unread.is_empty() {
-            self.ack(&unread)?;
-        }
-        let messages = found.iter().map(|(message, read)| MessageView::of(message, *read)).collect();
+        let is_marked = unread.is_empty() || self.mark_shown(&unread)?;
+        let is_read = |received, was_read| was_read || (received && is_marked);
+        let views =
+            found.iter().map(|(message, received, was_read)| MessageView::of(message, is_read(*received, *was_read)));
+        let messages = views.collect();
         Ok(History { session_id: session.clone(), subject, messages, truncated: false })
+    }
+
+    /// Acknowledges messages that are shown. Returns whether that was possible: on a full or read-only disk they are shown
+    /// nevertheless.
+    fn mark_shown(&self, ids: &[MessageId]) -> Result<bool, OfficeError> {
+        match self.ack(ids) {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Code::Unavailable => {
+                tracing::warn!(%error, "messages are shown and stay unread, since they cannot be marked as read");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns mail of a session that could not be logged, as on a full disk.

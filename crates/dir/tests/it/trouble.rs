@@ -1,13 +1,18 @@
 //! Disks that are full or read-only, directories that are not directories: a clear error, and nothing is lost.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use amb_core::mailbox::{ClaimRequest, TaskFilter};
+use amb_core::event::Cursor;
+use amb_core::mailbox::{ClaimRequest, HistoryPage, TaskFilter};
 use amb_core::{Code, Draft, Mailbox, TaskState};
-use amb_dir::{DirOffice, DirOptions};
+use amb_dir::doctor::{self, FindingKind};
+use amb_dir::{DirOffice, DirOptions, Layout};
+use serde_json::json;
 
-use crate::world::{LAYOUTS, World, name, open, temps, text};
+use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, open, temps, text};
 
 fn all() -> ClaimRequest {
     ClaimRequest { limit: 10_000, ..ClaimRequest::default() }
@@ -111,11 +116,79 @@ async fn a_thread_that_a_full_disk_keeps_out_of_the_log_can_be_read() {
         small.remount("ro");
         let shown = bob.inbox(true).await.unwrap();
         assert_eq!(shown.sessions[0].session_id, sent.session_id);
-        let page = amb_core::mailbox::HistoryPage { limit: 20, before: None };
-        let error = bob.read(&sent.session_id, page.clone()).await.unwrap_err();
-        assert_eq!(error.code(), Code::Unavailable, "{layout}: the session is there; it is the disk: {error}");
+        let page = HistoryPage { limit: 20, before: None };
+        let shown = bob.read(&sent.session_id, page.clone()).await.unwrap().messages;
+        assert_eq!((shown[0].content.as_str(), shown[0].is_read), ("the last that fits", false), "{layout}");
         small.remount("rw,size=1m");
-        assert_eq!(bob.read(&sent.session_id, page).await.unwrap().messages.len(), 1);
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), 1, "{layout}: it could not be marked");
+        assert!(bob.read(&sent.session_id, page).await.unwrap().messages[0].is_read, "{layout}");
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), 0, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn mail_on_a_full_disk_can_be_read() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(_small) = Small::mount(dir.path()) else { return };
+        let office = open(dir.path(), layout);
+        let bob = office.mailbox(name("bob"));
+        bob.register(Default::default()).await.unwrap();
+        let sent = office.mailbox(name("ann")).send(text("bob", "hello")).await.unwrap();
+        bob.inbox(true).await.unwrap();
+        let mut filler = fs_err::File::create(dir.path().join("filler")).unwrap();
+        while filler.write(&[0; 4096]).is_ok() {}
+        let page = HistoryPage { limit: 20, before: None };
+        let shown = bob.read(&sent.session_id, page).await.unwrap().messages;
+        assert_eq!(shown[0].content, "hello", "{layout}");
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), u64::from(!shown[0].is_read), "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn new_mail_in_a_read_only_directory_is_shown_and_the_doctor_says_why_it_stays() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(small) = Small::mount(dir.path()) else { return };
+        let office = open(dir.path(), layout);
+        let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
+        ann.register(Default::default()).await.unwrap();
+        bob.register(Default::default()).await.unwrap();
+        bob.send(text("ann", "sent")).await.unwrap();
+        let accepted = ann.send(Draft::task(name("bob"), "Work", "logged")).await.unwrap().task.unwrap().id;
+        bob.set_task_state(&accepted, TaskState::Accepted, None).await.unwrap();
+        ann.send(text("bob", "not logged")).await.unwrap();
+        // A task of another program, whose record cannot be made: it is left out.
+        let task = json!({"id": "t1", "state": "pending"});
+        let (file, bytes) = match layout {
+            Layout::Nanobot => {
+                let fields = json!({"type": "task", "task": task});
+                ("bob/inbox/1745659200_cat.msg.json", nanobot_file("cat", "bob", fields))
+            }
+            Layout::Chipset => {
+                let fields = json!({"type": "task", "amb": {"task": task}});
+                ("bob/2026-03-05T10-30-00Z-cat.json", chipset_file("cat", "bob", fields))
+            }
+        };
+        fs_err::write(dir.path().join(file), bytes).unwrap();
+        small.remount("ro");
+        let bob = open(dir.path(), layout).mailbox(name("bob"));
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), 2, "{layout}");
+        let past = bob.events(Some(Cursor::from(0)), Duration::ZERO).await.unwrap();
+        assert_eq!(past.events.len(), 1, "{layout}: what is in the log, {past:?}");
+        let waited = bob.events(Some(Cursor::from(0)), Duration::from_secs(60)).await.unwrap_err();
+        assert_eq!(waited.code(), Code::Unavailable, "{layout}: no news can come");
+        assert_eq!(bob.tasks(TaskFilter::default()).await.unwrap().len(), 1, "{layout}");
+        for mend in [false, true] {
+            let findings = doctor::examine(&open(dir.path(), layout), mend).await.unwrap();
+            let [finding] = findings.as_slice() else { panic!("{layout}: {findings:?}") };
+            assert_eq!((finding.kind, finding.mended), (FindingKind::NotWritable, false), "{layout}");
+            assert!(finding.detail.contains("Read-only"), "{layout}: {finding:?}");
+        }
+        small.remount("rw");
+        assert_eq!(bob.tasks(TaskFilter::default()).await.unwrap().len(), 2, "{layout}");
+        assert_eq!(doctor::examine(&open(dir.path(), layout), true).await.unwrap(), [], "{layout}");
+        assert_eq!(bob.claim(all()).await.unwrap().len(), 3, "{layout}");
     }
 }
 

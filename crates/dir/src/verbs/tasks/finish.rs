@@ -91,7 +91,7 @@ impl AgentDir {
     /// Returns a step that is missing for a task of this agent: the owner has no update or no pointer, or the task has
     /// ended and its message is unread.
     pub(crate) fn unfinished_step(&self, id: &TaskId) -> Result<Option<&'static str>, OfficeError> {
-        let _locked = self.shared.lock_agent(&self.me)?;
+        let _locked = self.shared.lock_agent_to_read(&self.me)?;
         let Some(record) = self.shared.record(&self.me, id)? else { return Ok(None) };
         if record.outgoing.is_some() {
             return Ok(Some("its owner was not told"));

@@ -198,14 +198,20 @@ impl AgentDir {
     pub(crate) fn is_expected_update(&self, update: &Message) -> Result<bool, OfficeError> {
         let Some(reported) = &update.task else { return Ok(false) };
         let Some(pointer) = self.shared.pointer_for_update(update)? else { return Ok(false) };
-        let _locked = self.shared.lock_agent(&update.from)?;
-        if let Some(mut record) = self.shared.record(&update.from, &pointer.id)? {
-            // Our own agents' records are never behind their updates, so this moves only those of other programs, whose
-            // clocks may be behind or in whole seconds. Only for repeated progress does the time decide which is newer.
+        // Our own agents' records are never behind their updates, so this moves only those of other programs, whose
+        // clocks may be behind or in whole seconds. Only for repeated progress does the time decide which is newer.
+        let moved = |mut record: TaskRecord| {
             let is_newer = record.task.state != reported.state || record.task.updated_at < update.sent_at;
-            if is_newer && record.advance(reported.state, update) {
-                self.shared.write_record(&record, Wait::Synced)?;
-            }
+            (is_newer && record.advance(reported.state, update)).then_some(record)
+        };
+        let record = || self.shared.record(&update.from, &pointer.id);
+        // Locked only if it moves, so that other updates can be read on a read-only disk.
+        if record()?.and_then(moved).is_none() {
+            return Ok(true);
+        }
+        let _locked = self.shared.lock_agent(&update.from)?;
+        if let Some(record) = record()?.and_then(moved) {
+            self.shared.write_record(&record, Wait::Synced)?;
         }
         Ok(true)
     }
