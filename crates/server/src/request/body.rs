@@ -70,18 +70,30 @@ fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
 async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
     let expected = body.size_hint().lower();
     let mut frames = body.into_data_stream();
+    if expected <= limit as u64
+        && let Some(bytes) = collect(&mut frames, expected, limit).await?
+    {
+        return Ok(bytes);
+    }
+    let most = limit.saturating_mul(DRAIN_FACTOR);
+    if expected <= most as u64 {
+        // How it ends does not matter: the response is the same.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(frames, most)).await;
+    }
+    Err(OfficeError::too_large(format!("the body has more than {limit} bytes")).into())
+}
+
+/// Collects the whole body; `None` once it has more bytes than the limit.
+async fn collect(frames: &mut BodyDataStream, expected: u64, limit: usize) -> Result<Option<Bytes>, Problem> {
     // Most bodies are one frame, which is returned without a copy; `whole` is filled from the second frame on.
     let mut first = Bytes::new();
     let mut whole: Vec<u8> = Vec::new();
     let mut size = 0_usize;
-    while expected <= limit as u64 {
-        let Some(frame) = frames.next().await else {
-            return Ok(if whole.is_empty() { first } else { whole.into() });
-        };
+    while let Some(frame) = frames.next().await {
         let frame = frame.map_err(|_| Problem::malformed("the body broke off; send it again"))?;
         size = size.saturating_add(frame.len());
         if size > limit {
-            break;
+            return Ok(None);
         }
         if size == frame.len() {
             first = frame;
@@ -93,13 +105,7 @@ async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
         }
         whole.extend_from_slice(&frame);
     }
-    drop((first, whole));
-    let most = limit.saturating_mul(DRAIN_FACTOR);
-    if expected <= most as u64 {
-        // How it ends does not matter: the response is the same.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(frames, most.saturating_sub(size))).await;
-    }
-    Err(OfficeError::too_large(format!("the body has more than {limit} bytes")).into())
+    Ok(Some(if whole.is_empty() { first } else { whole.into() }))
 }
 
 /// Reads up to so many bytes and discards them.
