@@ -14,11 +14,11 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
 }
 
 /// How alike two names are, from 0 to 1. In a short name one typo lowers the usual measure so much that typos are
-/// counted instead.
+/// counted instead; the usual measure then decides among names with one typo each.
 fn likeness(wanted: &str, candidate: &str) -> f64 {
     match strsim::osa_distance(wanted, candidate) {
         0 => 1.0,
-        1 if candidate.chars().count() > 2 => 0.95,
+        1 if candidate.chars().count() > 2 => 0.95 + 0.04 * strsim::jaro_winkler(wanted, candidate),
         _ => strsim::jaro_winkler(wanted, candidate),
     }
 }
@@ -59,6 +59,7 @@ mod tests {
         assert_eq!(nearest("reseacher", ["coder", "researcher", "writer"]), Some("researcher"));
         assert_eq!(nearest("Coder", ["coder"]), Some("coder"));
         assert_eq!(nearest("bne", ["ann", "ben"]), Some("ben"));
+        assert_eq!(nearest("an", ["ann", "dan"]), Some("ann"), "the same beginning counts");
         assert_eq!(nearest("ghost", ["coder", "writer"]), None);
         assert_eq!(nearest("x", []), None);
     }
