@@ -1,5 +1,7 @@
 //! The errors of verbs: a kind, which is the exit code, and a sentence.
 
+use std::error::Error;
+use std::io;
 use std::process::ExitCode;
 
 use amb_core::{Code, OfficeError};
@@ -11,6 +13,8 @@ use crate::output::Output;
 pub(crate) enum Failure {
     /// The office returned an error.
     Office(OfficeError),
+    /// The office accepted a task and rejected it at once. The send itself succeeded.
+    Rejected(String),
     /// Something else failed.
     Other(anyhow::Error),
 }
@@ -57,43 +61,99 @@ impl Failure {
     pub(crate) fn detail(&self) -> String {
         match self {
             Failure::Office(error) => error.detail().to_owned(),
+            Failure::Rejected(detail) => detail.clone(),
             // Errors of TOML end with a line break.
             Failure::Other(error) => format!("{error:#}").trim_end().to_owned(),
         }
     }
 
+    /// The kind of error, where it has one.
+    fn code(&self) -> Option<Code> {
+        match self {
+            // An office in a directory returns `unavailable` for every failed file operation, because bridges and
+            // mounts retry it. For a person the reason matters.
+            Failure::Office(error) if error.code() == Code::Unavailable => {
+                let code = error.source().and_then(code_of_cause);
+                Some(code.filter(|code| *code != Code::NotFound).unwrap_or(Code::Unavailable))
+            }
+            Failure::Office(error) => Some(error.code()),
+            Failure::Rejected(_) => None,
+            Failure::Other(error) => error.chain().find_map(code_of_cause),
+        }
+    }
+
     /// Prints the error on stderr and returns the exit code.
     pub(crate) fn report(self, output: Output) -> ExitCode {
-        match self {
-            Failure::Office(error) => {
-                output.error(error.code().as_str(), error.detail());
-                if let Some(cause) = std::error::Error::source(&error) {
-                    tracing::debug!(%cause, "cause of the error");
-                }
-                ExitCode::from(exit_code(error.code()))
-            }
-            // Writing into a closed pipe (`amb inbox | head -1`) is no failure.
-            Failure::Other(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-            Failure::Other(error) => {
-                output.error("failed", &format!("{error:#}"));
-                ExitCode::FAILURE
-            }
+        // Writing into a closed pipe (`amb inbox | head -1`) is no failure.
+        if let Failure::Other(error) = &self
+            && is_closed_pipe(error)
+        {
+            return ExitCode::SUCCESS;
         }
+        let (name, exit_code) = match (&self, self.code()) {
+            (_, Some(code)) => (code.as_str(), exit_code(code)),
+            (Failure::Rejected(_), None) => ("rejected", REFUSED),
+            (_, None) => ("failed", 1),
+        };
+        output.error(name, &self.detail());
+        if let Failure::Office(error) = &self
+            && let Some(cause) = error.source()
+        {
+            tracing::debug!(%cause, "cause of the error");
+        }
+        ExitCode::from(exit_code)
     }
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
+
+/// The code of a failed file operation, or of a file with syntax errors.
+fn code_of_cause(error: &(dyn Error + 'static)) -> Option<Code> {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    if error.is::<toml::de::Error>() || error.is::<toml_edit::TomlError>() {
+        return Some(Code::Invalid);
+    }
+    match error.downcast_ref::<io::Error>()?.kind() {
+        PermissionDenied | ReadOnlyFilesystem => Some(Code::Forbidden),
+        NotFound => Some(Code::NotFound),
+        IsADirectory | NotADirectory => Some(Code::Invalid),
+        _ => None,
+    }
+}
+
+/// The exit code where the office refuses, or the state of something does not allow it.
+const REFUSED: u8 = 5;
 
 fn exit_code(code: Code) -> u8 {
     match code {
         Code::Invalid | Code::TooLarge => 2,
         Code::NotFound | Code::Gone => 3,
         Code::Unauthorized | Code::Forbidden | Code::OldKey | Code::NotConnected | Code::NotAllowed => 4,
-        Code::Conflict | Code::LoopRefused | Code::IllegalMove | Code::OverQuota => 5,
+        Code::Conflict | Code::LoopRefused | Code::IllegalMove | Code::OverQuota => REFUSED,
         Code::TooManyRequests | Code::Unavailable => 6,
         Code::Unsupported => 7,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_file_operation_has_the_code_of_its_reason_wherever_it_failed() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let in_office = |cause: io::Error| Failure::Office(OfficeError::unavailable("no").caused_by(cause)).code();
+        assert_eq!(Failure::from(denied()).code(), Some(Code::Forbidden));
+        assert_eq!(Failure::from(Err::<(), _>(denied()).context("keys").unwrap_err()).code(), Some(Code::Forbidden));
+        assert_eq!(in_office(denied()), Some(Code::Forbidden));
+        assert_eq!(in_office(io::ErrorKind::NotADirectory.into()), Some(Code::Invalid));
+        assert_eq!(in_office(io::ErrorKind::NotFound.into()), Some(Code::Unavailable), "it may come back");
+        assert_eq!(in_office(io::ErrorKind::StorageFull.into()), Some(Code::Unavailable));
+        assert_eq!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)).code(), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -126,7 +127,7 @@ impl DirOffice {
     pub fn open(root: &Path, options: DirOptions) -> Result<Self, OfficeError> {
         if root.exists() && !root.is_dir() {
             let detail = format!("{} is not a directory; name one that is, or that is not there yet", root.display());
-            return Err(OfficeError::unavailable(detail));
+            return Err(OfficeError::unavailable(detail).caused_by(io::Error::from(io::ErrorKind::NotADirectory)));
         }
         let paths = Paths { root: root.to_owned(), layout: Layout::choose(root, options.layout)? };
         // The root itself may be a link: the user has named it.
