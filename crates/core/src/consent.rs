@@ -59,7 +59,7 @@ pub fn not_connected(to: &AgentName) -> OfficeError {
     OfficeError::new(Code::NotConnected, detail)
 }
 
-/// The error for a sender that the recipient does not accept: by its `allow_from`, or because it blocked a request.
+/// The error for a sender that is not in the recipient's `allow_from`.
 pub fn not_allowed(from: &AgentName, to: &AgentName) -> OfficeError {
     let (from, to) = (from.quoted(), to.quoted());
     let detail = format!("{to} does not take mail from {from}; only {to} can change that, by its allow_from");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use amb_core::consent::{not_allowed, not_connected};
+pub(crate) use amb_core::consent::not_connected;
 use amb_core::doc::Group;
 use amb_core::limits::{
     MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS,
@@ -36,6 +36,12 @@ pub(crate) fn connect_to_oneself() -> StoreError {
 
 pub(crate) fn no_agent(name: &AgentName) -> StoreError {
     StoreError::not_found(format!("no agent {:?}; check the spelling", name.as_str()))
+}
+
+/// The error for a request to an agent that has blocked the caller.
+pub(crate) fn request_refused(from: &AgentName, to: &AgentName) -> StoreError {
+    let detail = format!("{to} accepts no connection requests from {from}; only {to} can change that");
+    StoreError::new(Code::NotAllowed, detail)
 }
 
 pub(crate) fn connected_already(name: &AgentName) -> StoreError {

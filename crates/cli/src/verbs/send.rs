@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use amb_core::doc::ConnectionStatus;
 use amb_core::message::NO_SUBJECT;
 use amb_core::suggest::nearest;
 use amb_core::{AgentName, Code, CorrelationId, Draft, Kind, Mailbox, OfficeError, Part, Priority, Timestamp};
@@ -86,7 +87,7 @@ impl SendCommand {
             Ok(sent) => sent,
             Err(error) => {
                 composed.iter().filter_map(ComposedText::draft_hint).for_each(|hint| output.note(hint));
-                return Err(with_suggestion(error, &*mailbox, &to).await.into());
+                return Err(explained(error, &*mailbox, &to).await.into());
             }
         };
         composed.into_iter().for_each(ComposedText::discard_draft);
@@ -156,11 +157,26 @@ pub(crate) fn in_subject(subject: &str) -> String {
     if subject == NO_SUBJECT { String::new() } else { format!(", in {:?}", preview(subject, 60)) }
 }
 
-/// Adds a suggestion to the refusal of an agent that the sender has no connection with. An office refuses unknown
-/// agents and strangers alike; only agents that the sender may see are suggested.
-async fn with_suggestion(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
+/// Adds to the refusal of an agent that the sender has no connection with what the sender may know: its own block or
+/// pending request, else a similar name. An office refuses unknown agents and strangers alike; only agents that the
+/// sender may see are suggested.
+async fn explained(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
     if error.code() != Code::NotConnected {
         return error;
+    }
+    let connections = mailbox.connections().await.unwrap_or_default();
+    let own = connections.iter().find(|connection| connection.outgoing && connection.agent_name == *to);
+    match own.map(|connection| connection.status) {
+        Some(ConnectionStatus::Blocked) => {
+            let detail =
+                format!("you have blocked {to}; `amb connections unblock {to}` ends that, then `amb connect {to}`");
+            return OfficeError::new(error.code(), detail);
+        }
+        Some(ConnectionStatus::Pending) => {
+            let detail = format!("your connection request to {to} waits for approval; send again when it is approved");
+            return OfficeError::new(error.code(), detail);
+        }
+        _ => {}
     }
     let agents = mailbox.agents().await.unwrap_or_default();
     let others = agents.iter().map(|agent| &agent.name).filter(|name| *name != to && *name != mailbox.me());

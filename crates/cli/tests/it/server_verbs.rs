@@ -304,3 +304,34 @@ async fn a_list_of_tasks_that_is_cut_says_so() {
     let told = String::from_utf8(ended.stderr).unwrap();
     assert!(told.contains("the newest 500") && told.contains("--open"), "{told}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_send_says_what_the_sender_can_do() {
+    let machine = Machine::new().await;
+    machine.agents(&["ann", "ben"]).await;
+    for name in ["eve", "fay"] {
+        machine.does(&["register", name]).await;
+    }
+    let late = ["--as", "ann", "send", "ben", "x", "--kind", "task", "--deadline", "2026-01-01T00:00:00Z"];
+    let refused = machine.run(&late).await;
+    assert!(refused.status.code() == Some(5) && said(&refused).contains("has passed"), "{}", said(&refused));
+    for id in ["1234", "0199c0de-1a2b-7"] {
+        let refused = machine.run(&["--as", "ann", "ack", id]).await;
+        assert!(refused.status.code() == Some(3) && said(&refused).contains("no message"), "{}", said(&refused));
+    }
+
+    machine.does(&["--as", "ann", "connect", "eve"]).await;
+    let refused = machine.run(&["--as", "ann", "send", "eve", "x"]).await;
+    let pending = "waits for approval";
+    assert!(refused.status.code() == Some(4) && said(&refused).contains(pending), "{}", said(&refused));
+
+    machine.does(&["--as", "ben", "connections", "block", "ann"]).await;
+    let refused = machine.run(&["--as", "ben", "send", "ann", "x"]).await;
+    let blocked = "you have blocked ann";
+    assert!(refused.status.code() == Some(4) && said(&refused).contains(blocked), "{}", said(&refused));
+    let refused = machine.run(&["--as", "ann", "send", "ben", "x"]).await;
+    assert!(said(&refused).contains("no active connection"), "a block stays hidden: {}", said(&refused));
+    let refused = machine.run(&["--as", "ann", "connect", "ben"]).await;
+    let words = said(&refused);
+    assert!(refused.status.code() == Some(4) && !words.contains("allow_from"), "{words}");
+}

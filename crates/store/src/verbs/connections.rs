@@ -168,7 +168,7 @@ pub(super) async fn request(
         )
         .await?;
     if blocked {
-        return Err(refusals::not_allowed(&caller.name, &ask.target).into());
+        return Err(refusals::request_refused(&caller.name, &ask.target).into());
     }
     if blocks {
         return Err(refusals::blocked_by_oneself(&ask.target).into());
