@@ -6,7 +6,7 @@ use amb_client::Client;
 use amb_core::doc::{HouseholdSession, Inbox, Machine, SessionSummary};
 use amb_core::mailbox::{Mailbox, TaskFilter};
 use amb_core::suggest::nearest;
-use amb_core::{MessageId, OfficeError, SessionId, Task, TaskId};
+use amb_core::{Code, MessageId, OfficeError, SessionId, Task, TaskId};
 
 use uuid::Uuid;
 
@@ -187,7 +187,7 @@ fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure>
             }
             None if text.len() >= MIN_FOREIGN => Ok(parse(text)?),
             None => Err(Failure::not_found(format!(
-                "no task {text:?}; `amb task list` shows those that you gave or were given"
+                "no task {text:?}; `amb task list` shows those that you assigned or were assigned"
             ))),
         },
     }
@@ -207,8 +207,17 @@ pub(crate) async fn message(mailbox: &dyn Mailbox, text: &str) -> Result<Message
             (message.id.to_string(), format!("{}: {:?}", message.sender_name, preview(&message.content, 30)))
         })
         .collect();
-    let found = unique_match("messages", text, &candidates)?;
-    Ok(parse(found.as_deref().unwrap_or(text))?)
+    if let Some(id) = unique_match("messages", text, &candidates)? {
+        return Ok(parse(&id)?);
+    }
+    // Perhaps another system's id, of a message that is too old to be listed. At a server no id looks like that.
+    let id = parse(text)?;
+    match mailbox.message(&id).await {
+        Err(error) if matches!(error.code(), Code::NotFound | Code::Invalid) => Err(Failure::not_found(format!(
+            "no message {text:?} of yours; `amb read AGENT --json` shows the ids of messages"
+        ))),
+        found => Ok(found.map(|_| id)?),
+    }
 }
 
 /// The message that an option names, where it was given.
