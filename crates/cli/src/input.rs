@@ -1,8 +1,9 @@
 //! Text that a verb reads: from an argument, stdin or an editor.
 
-use std::io::{ErrorKind, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use amb_core::OfficeError;
 use amb_core::limits::MAX_MESSAGE_BYTES;
 use anyhow::Context;
 
@@ -15,18 +16,23 @@ const SCISSORS: &str = "# ------ 8< ------ what follows is not sent";
 /// The error of the verbs that can send a file instead.
 const NOT_TEXT: &str = "what came on stdin is not UTF-8; put such content in a file and name it with --file";
 
-/// All of stdin as text, but at most one byte more than a message may have, so that too much is detected.
+/// The error for more bytes than a message may have. They are not counted: stdin may be endless.
+const TOO_LARGE: &str =
+    "what came on stdin is more than 1 MiB, the limit of a message; put large content in a file and send its path";
+
+/// All of stdin as text. Reads at most one byte more than a message may have.
 pub(crate) fn stdin() -> Result<String, Failure> {
     read_stdin("what came on stdin is not UTF-8, and only text can be given so")
 }
 
 fn read_stdin(not_text: &str) -> Result<String, Failure> {
-    let mut text = String::new();
-    match std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_string(&mut text) {
-        Ok(_) => Ok(text),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(Failure::usage(not_text)),
-        Err(error) => Err(error.into()),
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    // Before it is decoded: the limit may be within a character.
+    if bytes.len() > MAX_MESSAGE_BYTES {
+        return Err(OfficeError::too_large(TOO_LARGE).into());
     }
+    String::from_utf8(bytes).map_err(|_| Failure::usage(not_text))
 }
 
 /// A text that was given, read from stdin or written in an editor.
@@ -48,7 +54,7 @@ impl ComposedText {
             None => {
                 let text = read_stdin(NOT_TEXT)?;
                 if text.trim().is_empty() {
-                    return Err(Failure::usage("say something: TEXT, - for stdin, --file or --data"));
+                    return Err(Failure::usage("the message is empty; give TEXT, or pipe it in"));
                 }
                 Ok(plain(text))
             }

@@ -197,7 +197,7 @@ impl Draft {
         if let [Part::Text { text }] = self.parts.as_slice()
             && text.is_empty()
         {
-            return Err(OfficeError::invalid("content is empty; say something"));
+            return Err(OfficeError::invalid("content is empty; a message needs text, a file or data"));
         }
         if self.kind == Kind::TaskUpdate {
             return Err(OfficeError::invalid("a task update is sent by changing the task's state, not as a message"));

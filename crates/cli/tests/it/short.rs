@@ -142,7 +142,7 @@ async fn a_message_without_a_text_is_read_from_stdin_or_an_editor() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(world.json("ben", &["read", "ann"]).await["messages"][0]["content"], "from a pipe\n");
     let (code, words) = world.refused("ann", &["send", "ben"]).await;
-    assert!(code == 2 && words.contains("say something"), "{code} {words}");
+    assert!(code == 2 && words.contains("the message is empty"), "{code} {words}");
 }
 
 #[tokio::test]
