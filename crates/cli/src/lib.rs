@@ -38,9 +38,14 @@ mod waking;
 use std::io::Write;
 use std::process::ExitCode;
 
+use amb_core::Code;
 use amb_core::suggest::nearest;
-use clap::error::{ContextKind, ContextValue};
+use anyhow::Context;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
+
+use crate::failure::Failure;
+use crate::output::Output;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -48,48 +53,74 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return report_usage_error(error),
     };
-    let output = output::Output::new(cli.office.json);
+    let output = Output::new(cli.office.json);
     match run(cli, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(output),
     }
 }
 
-/// Reports wrong arguments. A hook exits with 0 all the same: exit code 2 makes some clients go on, so a hook with an
-/// argument that this version does not know would keep its client running.
+/// Reports wrong arguments, or prints help. A hook exits with 0 all the same: exit code 2 makes some clients go on, so a
+/// hook with an argument that this version does not know would keep its client running.
 fn report_usage_error(mut error: clap::Error) -> ExitCode {
     let program = args::Cli::command();
-    suggest_verb(&mut error, &program);
-    // The terminal may be gone.
-    let _ = match std::env::args_os().len() {
-        1 => std::io::stderr().write_all(args::OVERVIEW.as_bytes()),
-        _ => error.print(),
-    };
-    let is_verb = |word: &String| program.get_subcommands().any(|verb| verb.get_name() == word);
-    let is_hook = std::env::args().skip(1).find(is_verb).is_some_and(|verb| verb == "hook");
-    match error.exit_code() {
-        0 => ExitCode::SUCCESS,
-        _ if is_hook => ExitCode::SUCCESS,
-        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    suggest_verb(&mut error, &program, &words);
+    if error.exit_code() == 0 {
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        return match printed.context("standard output could not be written") {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => Failure::from(error).report(Output::new(false)),
+        };
     }
+    if words.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
+        Output::new(true).error(Code::Invalid.as_str(), &usage_detail(&error));
+    } else {
+        // The terminal may be gone.
+        let _ = match words.as_slice() {
+            [] => std::io::stderr().write_all(args::OVERVIEW.as_bytes()),
+            _ => error.print(),
+        };
+    }
+    let is_verb = |word: &&String| program.get_subcommands().any(|verb| verb.get_name() == *word);
+    let is_hook = words.iter().find(is_verb).is_some_and(|verb| verb == "hook");
+    if is_hook { ExitCode::SUCCESS } else { ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)) }
 }
 
-/// Suggests a verb where clap itself has no suggestion: for a short word one typo exceeds clap's threshold.
-fn suggest_verb(error: &mut clap::Error, program: &clap::Command) {
+/// The error on one line, without the usage.
+fn usage_detail(error: &clap::Error) -> String {
+    if matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
+        return "a command is missing; --help lists the commands".into();
+    }
+    let text = error.to_string();
+    let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|end| text.find(end)).min();
+    let text = &text[..end.unwrap_or(text.len())];
+    text.trim_start_matches("error:").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Suggests a verb where clap itself has no suggestion: for a short word one typo exceeds clap's threshold. clap also
+/// suggests hidden verbs.
+fn suggest_verb(error: &mut clap::Error, program: &clap::Command, words: &[String]) {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidSubcommand) else { return };
-    if error.get(ContextKind::SuggestedSubcommand).is_some() {
-        return;
+    let wrong = wrong.clone();
+    let verb = words.iter().fold(program, |verb, word| clap::Command::find_subcommand(verb, word).unwrap_or(verb));
+    let shown = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name);
+    let shown: Vec<&str> = shown.collect();
+    let mut near = match error.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(near)) => near,
+        Some(ContextValue::String(near)) => vec![near],
+        _ => Vec::new(),
+    };
+    near.retain(|near| shown.contains(&near.as_str()));
+    if near.is_empty() {
+        near.extend(nearest(&wrong, shown).map(str::to_owned));
     }
-    let deeper = |verb, word: String| clap::Command::find_subcommand(verb, word).unwrap_or(verb);
-    let verb = std::env::args().skip(1).fold(program, deeper);
-    let known = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name);
-    if let Some(near) = nearest(wrong, known) {
-        let near = ContextValue::Strings(vec![near.to_owned()]);
-        error.insert(ContextKind::SuggestedSubcommand, near);
+    if !near.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
     }
 }
 
-fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
+fn run(mut cli: args::Cli, output: Output) -> Result<(), Failure> {
     output::init_log(cli.verbose, cli.verb.log_file());
     match cli.office.resolve() {
         // A profile that names a missing office is repaired by the verb `office`.
