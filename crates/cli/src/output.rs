@@ -50,9 +50,8 @@ impl Output {
     }
 
     /// Writes control sequences to the terminal of the person who types.
-    #[allow(clippy::print_stderr)]
     pub(crate) fn raw(self, text: &str) {
-        eprint!("{text}");
+        to_stderr(text);
     }
 
     /// Prints one JSON document with line breaks.
@@ -112,10 +111,9 @@ impl Output {
     }
 
     /// Prints a message for people on stderr.
-    #[allow(clippy::print_stderr)]
     pub(crate) fn note(self, text: impl AsRef<str>) {
         if !self.json {
-            eprintln!("{}", self.wrap(&self.shorten_home(text.as_ref()), 0));
+            to_stderr(&format!("{}\n", self.wrap(&self.shorten_home(text.as_ref()), 0)));
         }
     }
 
@@ -136,14 +134,15 @@ impl Output {
     }
 
     /// Prints an error on stderr, as a sentence or as JSON.
-    #[allow(clippy::print_stderr)]
     pub(crate) fn error(self, code: &str, detail: &str) {
         if self.json {
-            eprintln!("{}", serde_json::json!({ "error": { "code": code, "detail": detail } }));
+            to_stderr(&format!("{}\n", serde_json::json!({ "error": { "code": code, "detail": detail } })));
         } else {
             let red = io::stderr().is_terminal() && !no_colour();
             let program = if red { Tone::Bad.paint("amb:") } else { "amb:".to_owned() };
-            eprintln!("{program} {}", self.wrap(&self.shorten_home(&visible(detail)), 5));
+            // The errors of parsers show the place in several lines.
+            let lines = detail.trim_end().lines().map(|line| self.wrap(&self.shorten_home(&visible(line)), 5));
+            to_stderr(&format!("{program} {}\n", lines.collect::<Vec<_>>().join("\n     ")));
         }
     }
 
@@ -160,6 +159,11 @@ fn to_stdout(write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>)
     write(&mut out)
         .and_then(|()| out.flush())
         .map_err(|error| io::Error::new(error.kind(), format!("standard output could not be written: {error}")))
+}
+
+/// Writes to stderr. Whoever read it may be gone, which changes nothing for the verb.
+fn to_stderr(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Initialises logging to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
@@ -253,6 +257,15 @@ pub(crate) fn preview(text: &str, max: usize) -> String {
 /// Parses a duration for a flag.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "a span such as 90s, 30m, 24h or 7d".into())
+}
+
+/// Parses a time for a flag, or a period that ends now.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(moment) = text.parse() {
+        return Ok(moment);
+    }
+    let before = span(text).and_then(|span| Timestamp::now().checked_sub(span).ok());
+    before.ok_or_else(|| "a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h or 3d".into())
 }
 
 /// Parses a duration such as `90s`, `30m`, `24h` or `7d`.

@@ -11,7 +11,7 @@ use crate::args::OfficeArgs;
 use crate::database::{Progress, shown};
 use crate::durable;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, moment};
 
 /// Export all your mail, sent and received, as JSON lines
 ///
@@ -30,8 +30,8 @@ pub(crate) struct ExportCommand {
     /// Overwrite an existing file
     #[arg(long, requires = "output")]
     force: bool,
-    /// Only messages sent at or after this time
-    #[arg(long, value_name = "T")]
+    /// Only messages sent since this time (2026-12-01T12:00:00Z), or in this last period (90m, 2h, 3d)
+    #[arg(long, value_name = "T", value_parser = moment)]
     since: Option<Timestamp>,
 }
 

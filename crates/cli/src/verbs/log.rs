@@ -16,7 +16,7 @@ use amb_dir::DirOptions;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::{Output, span};
+use crate::output::{Output, moment};
 use crate::signals::interrupted;
 use crate::table;
 use crate::verbs::chat::follow;
@@ -57,7 +57,7 @@ pub(crate) struct LogCommand {
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
     /// Only events since this time (2026-12-01T12:00:00Z), or of this last period (90m, 2h, 3d)
-    #[arg(long, value_name = "T", value_parser = since)]
+    #[arg(long, value_name = "T", value_parser = moment)]
     since: Option<Timestamp>,
     /// Number of past events to show
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -65,14 +65,6 @@ pub(crate) struct LogCommand {
     /// Keep printing new events until interrupted
     #[arg(short, long)]
     follow: bool,
-}
-
-fn since(text: &str) -> Result<Timestamp, String> {
-    if let Ok(moment) = text.parse() {
-        return Ok(moment);
-    }
-    let before = span(text).and_then(|span| Timestamp::now().checked_sub(span).ok());
-    before.ok_or_else(|| "a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h or 3d".into())
 }
 
 impl LogCommand {
@@ -110,7 +102,7 @@ impl LogCommand {
         let begin = lines.len().saturating_sub(self.limit);
         if lines.is_empty() && !self.follow {
             let is_filtered = !self.agents.is_empty() || !self.kinds.is_empty() || self.since.is_some();
-            output.note(if is_filtered { "nothing that you asked for" } else { "nothing happened yet" });
+            output.note(if is_filtered { "no matching events" } else { "no events yet" });
         }
         lines[begin..].iter().try_for_each(|line| show(line, output))
     }

@@ -6,7 +6,7 @@ use amb_core::{AgentName, Timestamp};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids::Short;
-use crate::output::{Output, ago, preview};
+use crate::output::{Output, ago, moment, preview};
 
 /// Search your own mail
 #[derive(Debug, clap::Args)]
@@ -21,11 +21,11 @@ pub(crate) struct SearchCommand {
     /// Only messages in sessions whose subject contains these words
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// Only messages sent at or after this time
-    #[arg(long, value_name = "T")]
+    /// Only messages sent since this time (2026-12-01T12:00:00Z), or in this last period (90m, 2h, 3d)
+    #[arg(long, value_name = "T", value_parser = moment)]
     after: Option<Timestamp>,
-    /// Only messages sent before this time
-    #[arg(long, value_name = "T")]
+    /// Only messages sent before this time, or before this last period
+    #[arg(long, value_name = "T", value_parser = moment)]
     before: Option<Timestamp>,
     /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 20)]
