@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::home;
 use crate::input::stdin;
 use crate::output::{Output, visible};
+use crate::signals::interrupted;
 
 /// Append to, read and follow the shared record of a group chat
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,9 @@ pub(crate) struct TranscriptCommand {
 #[derive(Debug, clap::Subcommand)]
 enum TranscriptVerb {
     /// Add a line
+    #[command(
+        after_help = "Example:\n  amb transcript append feishu:oc_123 'shall we ship?' --role user --sender ou_42 --message-id om_1"
+    )]
     Append {
         /// Key of the chat, such as feishu:oc_123
         key: TranscriptKey,
@@ -50,16 +54,24 @@ enum TranscriptVerb {
         place: TranscriptPlace,
     },
     /// Print the last lines, oldest first, without duplicates
+    #[command(after_help = "\
+Examples:
+  amb transcript recent feishu:oc_123 --limit 50 --json
+  amb --office work --as ann transcript recent feishu:oc_123 --owner ben")]
     Recent {
         /// Key of the chat
         key: TranscriptKey,
-        /// Number of lines
-        #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_TRANSCRIPT_LINES)]
+        /// Number of lines, at most 1000
+        #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_TRANSCRIPT_LINES, value_parser = line_count)]
         limit: usize,
         #[command(flatten)]
         place: TranscriptPlace,
     },
     /// At a server: set what a connected agent may do with a transcript of yours
+    #[command(after_help = "\
+Examples:
+  amb --office work --as ann transcript share feishu:oc_123 ben write
+  amb --office work --as ann transcript share feishu:oc_123 ben none     end the sharing")]
     Share {
         /// Key of the chat
         key: TranscriptKey,
@@ -70,6 +82,7 @@ enum TranscriptVerb {
         access: SharedAccess,
     },
     /// Print new lines until interrupted
+    #[command(after_help = "Example:\n  amb transcript follow feishu:oc_123")]
     Follow {
         /// Key of the chat
         key: TranscriptKey,
@@ -86,6 +99,13 @@ enum SharedAccess {
     Write,
     /// Nothing: ends the sharing
     None,
+}
+
+fn line_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=limits::MAX_TRANSCRIPT_LINES) => Ok(count),
+        _ => Err(format!("a number from 1 to {}", limits::MAX_TRANSCRIPT_LINES)),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,19 +158,30 @@ impl TranscriptCommand {
                 Ok(lines.iter().try_for_each(|line| output.say(text(line)))?)
             }
             TranscriptVerb::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
-            TranscriptVerb::Follow { key, place } if place.is_remote(office) || place.owner.is_some() => {
-                follow_at_server(office, output, &key, place.owner.as_ref()).await
-            }
-            TranscriptVerb::Follow { key, place } => {
-                let mut following = place.store()?.follow(&key).await?;
-                while let Some(line) = following.recv().await {
-                    let line = line?;
-                    output.stream(&line, || text(&line))?;
-                }
-                Ok(())
-            }
+            TranscriptVerb::Follow { key, place } => tokio::select! {
+                ended = follow(office, output, &key, &place) => ended,
+                interrupted = interrupted() => Ok(interrupted?),
+            },
         }
     }
+}
+
+/// Prints new lines.
+async fn follow(
+    office: &OfficeArgs,
+    output: Output,
+    key: &TranscriptKey,
+    place: &TranscriptPlace,
+) -> Result<(), Failure> {
+    if place.is_remote(office) || place.owner.is_some() {
+        return follow_at_server(office, output, key, place.owner.as_ref()).await;
+    }
+    let mut following = place.store()?.follow(key).await?;
+    while let Some(line) = following.recv().await {
+        let line = line?;
+        output.stream(&line, || text(&line))?;
+    }
+    Ok(())
 }
 
 /// Prints new lines of a server's transcript, also after an outage.

@@ -7,6 +7,7 @@ mod bridge_run;
 mod chat;
 mod demo;
 mod directory;
+mod errors;
 mod hook;
 mod household;
 mod household_log;
