@@ -58,8 +58,13 @@ enum BridgeVerb {
     /// Install the bridges of a file as a user service of systemd or launchd
     Install(install::InstallArgs),
     /// Show your bridges and their state
+    #[command(after_help = "Example:\n  amb bridge status")]
     Status(StateArgs),
     /// List and retry messages that were given up after repeated failures
+    #[command(after_help = "\
+Examples:
+  amb bridge dead list
+  amb bridge dead retry 0199c0de-1a2b-7000-8000-000000000001")]
     Dead {
         #[command(subcommand)]
         action: DeadVerb,
@@ -76,8 +81,10 @@ struct StateArgs {
 #[derive(Debug, clap::Subcommand)]
 enum DeadVerb {
     /// List the messages that were given up, oldest first
+    #[command(after_help = "Example:\n  amb bridge dead list")]
     List(StateArgs),
     /// Retry one of these messages
+    #[command(after_help = "Example:\n  amb bridge dead retry 0199c0de-1a2b-7000-8000-000000000001")]
     Retry {
         /// The id of the message
         id: MessageId,

@@ -18,16 +18,19 @@ pub(crate) struct ConnectionsCommand {
 #[derive(Debug, clap::Subcommand)]
 enum ConnectionsVerb {
     /// Revoke an active connection
+    #[command(after_help = "Example:\n  amb --as ben connections revoke ann")]
     Revoke {
         /// The other agent
         name: AgentName,
     },
     /// Block an agent: you receive no messages and no connection requests from it
+    #[command(after_help = "Example:\n  amb --as ben connections block ann")]
     Block {
         /// The other agent
         name: AgentName,
     },
     /// Unblock an agent; this does not restore the connection
+    #[command(after_help = "Example:\n  amb --as ben connections unblock ann")]
     Unblock {
         /// The other agent
         name: AgentName,

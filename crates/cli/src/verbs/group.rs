@@ -27,13 +27,16 @@ pub(crate) struct GroupCommand {
 #[derive(Debug, clap::Subcommand)]
 enum GroupVerb {
     /// List the groups that you are a member of or invited to
+    #[command(after_help = "Example:\n  amb --as ben group list")]
     List,
     /// Create a group; you become its owner and first member
+    #[command(after_help = "Example:\n  amb --as ann group create crew")]
     Create {
         /// Name of the group; no agent may have it
         group: AgentName,
     },
     /// Invite an agent that you are connected with to a group that you own
+    #[command(after_help = "Example:\n  amb --as ann group invite crew ben")]
     Invite {
         /// The group
         group: AgentName,
@@ -41,16 +44,19 @@ enum GroupVerb {
         agent: AgentName,
     },
     /// Accept an invitation to a group
+    #[command(after_help = "Example:\n  amb --as ben group join crew")]
     Join {
         /// The group
         group: AgentName,
     },
     /// Leave a group, or decline an invitation
+    #[command(after_help = "Example:\n  amb --as ben group leave crew")]
     Leave {
         /// The group
         group: AgentName,
     },
     /// Remove an agent from a group that you own, or cancel its invitation
+    #[command(after_help = "Example:\n  amb --as ann group remove crew ben")]
     Remove {
         /// The group
         group: AgentName,

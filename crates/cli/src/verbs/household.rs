@@ -34,27 +34,32 @@ pub(crate) struct HouseholdCommand {
 #[derive(Debug, clap::Subcommand)]
 enum HouseholdVerb {
     /// List the members, and the machine that each one belongs to
+    #[command(after_help = "Examples:\n  amb household list\n  amb household list --json")]
     List,
     /// List your agents' conversations, the latest first; `amb end` ends one
+    #[command(after_help = "Example:\n  amb household sessions")]
     Sessions,
     /// Create the account of the household's person, as which you write, if there is none yet. `amb up` creates one
     /// itself: there, choose its name with `amb up --person NAME`
+    #[command(after_help = "Example:\n  amb household person kim --server https://mail.example")]
     Person {
         /// Name of the person
         name: AgentName,
     },
     /// Add an agent that is already registered and whose key is saved on this machine
+    #[command(after_help = "Example:\n  amb household add coder")]
     Add {
         /// The agent
         name: AgentName,
     },
     /// Remove an agent, or a machine with all its agents
+    #[command(after_help = "Examples:\n  amb household remove coder\n  amb household remove --machine laptop")]
+    #[command(group = clap::ArgGroup::new("whom").required(true).args(["name", "machine"]))]
     Remove {
         /// The agent
-        #[arg(required_unless_present = "machine")]
         name: Option<AgentName>,
         /// Name of the machine, its id, or a unique prefix of the id, as `amb household` shows them. Its token is revoked
-        #[arg(long, value_name = "MACHINE", conflicts_with = "name")]
+        #[arg(long, value_name = "MACHINE")]
         machine: Option<String>,
     },
 }
@@ -158,7 +163,7 @@ fn list(household: &Document, output: Output) -> Result<(), Failure> {
     let machines = household.machines.iter().map(|machine: &Machine| {
         let state = match machine.revoked_at {
             Some(at) => format!("revoked {}", when(at)),
-            None => "good".to_owned(),
+            None => "valid".to_owned(),
         };
         vec![visible(&machine.label), machine.id.to_string(), when(machine.created_at), state]
     });

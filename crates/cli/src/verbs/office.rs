@@ -33,6 +33,10 @@ pub(crate) struct OfficeCommand {
 #[derive(Debug, clap::Subcommand)]
 enum OfficeVerb {
     /// Save an office; --as sets the agent to act as there
+    #[command(after_help = "\
+Examples:
+  amb office add work https://mail.example --as ann
+  amb office add project ~/project/mail")]
     Add {
         /// Name to save the office under
         name: String,
@@ -40,13 +44,16 @@ enum OfficeVerb {
         place: String,
     },
     /// Set the default office; `local` is the one that `amb up` starts
+    #[command(after_help = "Examples:\n  amb office use work\n  amb office use local")]
     Use {
         /// The name of the office
         name: String,
     },
     /// List your offices, the default first, and the agents whose keys you have there
+    #[command(after_help = "Example:\n  amb office list")]
     List,
     /// Remove a saved office
+    #[command(after_help = "Example:\n  amb office remove work")]
     Remove {
         /// The name of the office
         name: String,
@@ -77,7 +84,7 @@ fn add(office: &OfficeArgs, output: Output, name: &str, place: &str) -> Result<(
     }
     let file = saved::save(name, &place)?;
     output.result(&json!({ "name": name, "office": place, "file": file }), format!("{name} is {}", place.shown()))?;
-    output.note(format!("`amb office use {name}` makes it the one that your verbs use"));
+    output.note(format!("`amb office use {name}` makes it the default"));
     Ok(())
 }
 
@@ -100,8 +107,8 @@ fn choose(output: Output, name: &str) -> Result<(), Failure> {
     };
     saved::choose(name)?;
     let line = match &place {
-        Some(place) => format!("verbs use {name}, {}, from now on", place.shown()),
-        None => "verbs use the local office from now on".into(),
+        Some(place) => format!("the default office is {name}, {}", place.shown()),
+        None => "the default office is the local one".into(),
     };
     output.result(&json!({ "name": name, "office": place }), line)
 }
@@ -117,7 +124,10 @@ fn remove(output: Output, name: &str, with_keys: bool) -> Result<(), Failure> {
     }
     output.result(
         &json!({ "name": name, "office": place, "keys_forgotten": forgotten }),
-        format!("{name} is forgotten, with {forgotten} keys"),
+        match with_keys {
+            true => format!("{name} is removed, with the keys of its agents: {forgotten}"),
+            false => format!("{name} is removed"),
+        },
     )
 }
 

@@ -38,6 +38,10 @@ pub(crate) struct PeerCommand {
 #[derive(Debug, clap::Subcommand)]
 enum PeerVerb {
     /// Send to all live goals (runs) of an agent, of all agents ('*'), or to one goal by its id
+    #[command(after_help = "\
+Examples:
+  amb --as ann peer send ben 'task #1 is ready' --nats-url nats://127.0.0.1:4222
+  git diff | amb --as ann peer send ben - --durable --nats-url nats://127.0.0.1:4222")]
     Send {
         /// Recipient: an agent; '*' for all agents; or one goal as GOAL or AGENT/GOAL, which need not be listed
         to: String,
@@ -57,6 +61,9 @@ enum PeerVerb {
         nats: NatsArgs,
     },
     /// Join as a live goal and print peer messages as a model would see them, until interrupted
+    #[command(
+        after_help = "Example:\n  amb --as ben peer listen --nats-url nats://127.0.0.1:4222 --description 'builds'"
+    )]
     Listen {
         /// Description of this goal, which others see
         #[arg(long, value_name = "D", default_value = "")]

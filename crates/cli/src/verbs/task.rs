@@ -33,11 +33,15 @@ pub(crate) struct TaskCommand {
 #[derive(Debug, clap::Subcommand)]
 enum TaskVerb {
     /// List the tasks that you assigned or were assigned, newest first
+    #[command(after_help = "\
+Examples:
+  amb --as ben task list --given --open
+  amb task list --household --state working")]
     List {
-        /// Only tasks that you assigned to others
+        /// Only tasks that you assigned to other agents: you are their owner
         #[arg(long, conflicts_with = "given")]
         owned: bool,
-        /// Only tasks that were assigned to you
+        /// Only tasks that other agents assigned to you
         #[arg(long)]
         given: bool,
         /// All tasks of your household
@@ -51,18 +55,25 @@ enum TaskVerb {
         state: Option<TaskState>,
     },
     /// Accept a task
+    #[command(after_help = "Example:\n  amb --as ben task accept 0199c0de")]
     Accept(TaskMove),
     /// Reject a task; the note gives the reason
+    #[command(after_help = "Example:\n  amb --as ben task reject 0199c0de 'not before Friday'")]
     Reject(TaskMove),
     /// Report that you are working on it; repeat to report progress in the note
+    #[command(after_help = "Example:\n  amb --as ben task start 0199c0de 'half of the files are sorted'")]
     Start(TaskMove),
     /// Complete it; the note is the result
+    #[command(after_help = "Example:\n  amb --as ben task done 0199c0de 'sort_by_mtime() is in utils.py'")]
     Done(TaskMove),
     /// Report that it failed; the note gives the reason
+    #[command(after_help = "Example:\n  amb --as ben task fail 0199c0de 'the disk is full'")]
     Fail(TaskMove),
     /// Cancel a task of your household, whoever assigned it; the note gives the reason
+    #[command(after_help = "Example:\n  amb task cancel 0199c0de 'not needed'")]
     Cancel(TaskMove),
     /// Assign a task of your household to another of its agents
+    #[command(after_help = "Example:\n  amb task reassign 0199c0de coder")]
     Reassign {
         /// Id of the task, or a unique prefix of it
         id: String,

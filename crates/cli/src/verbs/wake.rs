@@ -30,12 +30,14 @@ pub(crate) struct WakeCommand {
 #[derive(Debug, clap::Subcommand)]
 enum WakeVerb {
     /// Ring a client once, and report which interface was used, or why it cannot be rung
+    #[command(after_help = "Example:\n  amb --as ben wake test --client codex")]
     Test {
         /// The client; default: the one whose shell this is, or one that `amb mcp` serves
         #[arg(long, value_enum)]
         client: Option<WakeClient>,
     },
     /// List client sessions with their state, last ring and errors, and which of them is rung for which mailbox
+    #[command(after_help = "Example:\n  amb wake status")]
     Status,
 }
 
