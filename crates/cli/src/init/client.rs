@@ -21,8 +21,8 @@ pub(crate) enum InitClient {
     Gemini,
     /// OpenClaw: ~/.openclaw/openclaw.json
     Openclaw,
-    /// nanobot: the section of the mailbox channel, in ~/.nanobot/config.json; the tools too, where the channel is not
-    /// installed
+    /// nanobot: ~/.nanobot/config.json; the tools, for a directory also the section of the mailbox channel; only the section if
+    /// the channel is installed
     Nanobot,
     /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
     Cursor,

@@ -28,7 +28,7 @@ Examples:
   amb init claude-code --as reviewer --dry-run         show what would change in .mcp.json
   amb init codex --as coder --server http://127.0.0.1:8000
   amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
-  amb init nanobot --as coder                          the mailbox channel, where amb-mailbox is installed
+  amb init nanobot --as coder                          the tools, or the channel of amb-mailbox
   amb init gemini --as ann --no-hooks
   amb init opencode --as ben --scope project           also a plugin that wakes it
   amb init claude-code --plugin --scope user           allow the tools of our plugin, which brings the rest

@@ -14,7 +14,7 @@ use crate::output::{Output, ago};
 
 /// Show whether the local office is running, and where its mail is stored
 ///
-/// Also suggests what to do next. Exits with code 3 if no local office is running.
+/// Exits with code 3 if no local office is running.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  amb status\n  amb status --json")]
 pub(crate) struct StatusCommand {}
@@ -96,7 +96,11 @@ impl StatusCommand {
         }
         let state = if report.ready { "runs" } else { "runs, but takes no mail" };
         output.say(format!("the office {state} at {}", record.url))?;
-        output.field("process", &format!("{}, started {}", record.pid, ago(record.started_at)))?;
+        let started = match ago(record.started_at) {
+            now if now == "now" => "just now".to_owned(),
+            ago => ago,
+        };
+        output.field("process", &format!("{}, started {started}", record.pid))?;
         report.lines(output)
     }
 }

@@ -76,9 +76,20 @@ impl UpCommand {
         {
             output.note(format!("note: your verbs use {place}, which you named; `amb office list` shows where"));
         }
-        output.note("next: `amb register NAME` for each agent, or `amb init CLIENT` for a client such as claude-code");
+        if !has_agents(&record)? {
+            output.note(
+                "next: `amb register NAME` for each agent, or `amb init CLIENT` for a client such as claude-code",
+            );
+        }
         Ok(())
     }
+}
+
+/// Whether this machine has the key of an agent there, besides the person's.
+fn has_agents(record: &OfficeRecord) -> Result<bool, Failure> {
+    let server = record.server()?;
+    let person = household::person(&server)?;
+    Ok(keys::agents(&server)?.iter().any(|name| Some(name) != person.as_ref()))
 }
 
 /// A link to the dashboard for the person of the household; `None` where this machine has no household here.

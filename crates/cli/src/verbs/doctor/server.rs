@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use super::CheckResult;
 use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
+use crate::keys;
 
 /// The largest difference between clocks at which deadlines and presence still look right. A response has the time to
 /// the second.
@@ -75,11 +76,16 @@ async fn key(office: &OfficeArgs, server: &ServerUrl) -> CheckResult {
     let key = match office.acting_key(server).await {
         Ok(key) => key,
         Err(error) => {
-            return CheckResult::note("key", error.detail(), "`amb register NAME` makes an agent and its key");
+            let must_choose = office.me.is_none() && keys::agents(server).is_ok_and(|agents| !agents.is_empty());
+            let remedy = match must_choose {
+                true => "`amb --as NAME doctor` checks the key of that agent",
+                false => "`amb register NAME` registers an agent and stores its key",
+            };
+            return CheckResult::note("key", error.detail(), remedy);
         }
     };
     match Client::open(server.clone(), key).await {
-        Ok(client) => CheckResult::ok("key", format!("you speak as {}", amb_core::Mailbox::me(&client))),
+        Ok(client) => CheckResult::ok("key", format!("you act as {}", amb_core::Mailbox::me(&client))),
         Err(error) if error.code() == Code::Unauthorized => CheckResult::problem(
             "key",
             format!("{server} does not take your key: {}", error.detail()),
