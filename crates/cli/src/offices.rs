@@ -245,7 +245,7 @@ impl OfficeArgs {
             [only] => keys::find(server, only)?.ok_or_else(|| missing(only)),
             [] => {
                 let flag = self.server_flag();
-                Err(Failure::usage(format!("nobody of yours is at {server}; `amb register NAME{flag}`")))
+                Err(Failure::usage(format!("you have no agent at {server}; `amb register NAME{flag}` registers one")))
             }
             several => {
                 let names: Vec<_> = several.iter().map(AgentName::as_str).collect();

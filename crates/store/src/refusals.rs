@@ -97,7 +97,7 @@ pub(crate) fn not_the_owners_token() -> StoreError {
 }
 
 pub(crate) fn person_is_there(name: &str) -> StoreError {
-    conflict(format!("this household has its person already: {name}; speak with that one's key"))
+    conflict(format!("this household has its person already: {name}; use that person's key"))
 }
 
 pub(crate) fn household_is_full() -> StoreError {
@@ -121,7 +121,7 @@ pub(crate) fn in_no_household(name: &AgentName) -> StoreError {
 }
 
 pub(crate) fn not_the_person() -> StoreError {
-    StoreError::new(Code::Forbidden, "only the household's person may do this; use that one's key")
+    StoreError::new(Code::Forbidden, "only the household's person may do this; use the person's key")
 }
 
 pub(crate) fn no_machine() -> StoreError {

@@ -97,18 +97,24 @@ impl DoctorCommand {
         } else {
             checks.iter().try_for_each(|check| show(check, output))?;
             for finding in &findings {
-                let end = if finding.mended { "mended".to_owned() } else { format!("to mend: {}", finding.remedy) };
+                let end = if finding.mended { "mended".to_owned() } else { format!("to do: {}", finding.remedy) };
                 output.say(visible(&format!("{}: {} ({end})", finding.path.display(), finding.detail)))?;
             }
             if findings.is_empty() && problems == 0 {
-                output.say("nothing is wrong")?;
+                output.say("no problems found")?;
             }
         }
-        match (open, problems) {
-            (0, 0) => Ok(()),
-            (open, 0) => Err(anyhow!("{open} to mend; run with --mend, or see what each line says").into()),
-            (open, problems) => Err(anyhow!("{} to mend; each line above says how", open + problems).into()),
-        }
+        let found = match open + problems {
+            0 => return Ok(()),
+            1 => "1 problem".to_owned(),
+            several => format!("{several} problems"),
+        };
+        let remedy = if problems == 0 {
+            "repair with --mend, or as each line above says"
+        } else {
+            "each line above says what to do"
+        };
+        Err(anyhow!("{found}; {remedy}").into())
     }
 }
 

@@ -20,13 +20,13 @@ impl DownCommand {
             if output.json {
                 return Ok(output.document(&json!({ "running": false, "ended": false }))?);
             }
-            output.note("no local office runs; there is nothing to end");
+            output.note("no local office runs; there is nothing to stop");
             return Ok(());
         };
         local::stop(&record).await?;
         let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
-        output.result(&document, format!("the office at {} has ended", record.url))?;
-        output.note(format!("its mail rests in {}; `amb up` goes on with it", record.store));
+        output.result(&document, format!("the office at {} is stopped", record.url))?;
+        output.note(format!("its mail is stored in {}; `amb up` starts it again", record.store));
         Ok(())
     }
 }

@@ -133,7 +133,7 @@ impl RegisterCommand {
                 }
                 match &office.server {
                     Some(server) => {
-                        output.say(format!("{} has a key at {server} already; its card is as you said", entry.name))?;
+                        output.say(format!("{} is already registered at {server}; its card is updated", entry.name))?;
                         if self.owner_contact.is_some() {
                             output.note(
                                 "its owner's contact stays as it is: it is stored when an agent is first registered",

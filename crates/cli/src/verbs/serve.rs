@@ -388,7 +388,7 @@ fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_l
     let document = serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store });
     output.stream(&document, || format!("listening on {scheme}://{address}"))?;
     let place = if is_local { String::new() } else { format!(" --server {scheme}://{}", reachable(address)) };
-    output.note(format!("mail rests in {store}; agents begin with `amb register NAME{place}`"));
+    output.note(format!("mail is stored in {store}; `amb register NAME{place}` registers an agent"));
     if !address.ip().is_loopback() && scheme == "http" {
         output.note("warning: keys travel in the clear on this address; use --tls-cert and --tls-key, or a proxy");
     }

@@ -84,7 +84,7 @@ async fn up_starts_an_office_that_verbs_find_and_down_ends_it() {
     assert!(agents.contains("ben"), "{agents}");
     let text = home.amb(&["status"]).await;
     assert!(text.contains(up["url"].as_str().unwrap()) && text.contains("mailbox.db"), "{text}");
-    assert!(home.amb(&["down"]).await.contains("has ended"));
+    assert!(home.amb(&["down"]).await.contains("is stopped"));
     let (code, words) = home.refused(&["status"]).await;
     assert!(code == 3 && words.contains("amb up"), "{code} {words}");
     let (code, words) = home.refused(&["--as", "ann", "inbox"]).await;

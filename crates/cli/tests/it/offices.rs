@@ -38,7 +38,7 @@ async fn a_saved_office_is_used_from_then_on_and_for_once_by_its_name() {
     assert_eq!(code, 3);
     home.amb(&["office", "remove", "work", "--keys"]).await;
     let (code, words) = home.refused(&["--server", &url, "inbox"]).await;
-    assert!(code == 2 && words.contains("nobody of yours"), "{code} {words}");
+    assert!(code == 2 && words.contains("you have no agent"), "{code} {words}");
 }
 
 #[tokio::test]

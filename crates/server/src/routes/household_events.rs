@@ -62,7 +62,7 @@ pub(crate) async fn events(
     check_range("query.wait", query.wait, 0..=MAX_WAIT)?;
     check_range("query.last", query.last, 0..=MAX_LAST)?;
     let Some(household) = app.store.viewer(&caller).await?.household else {
-        let detail = "only the household's person sees what all of it does; use that one's key";
+        let detail = "only the household's person sees what all of it does; use the person's key";
         return Err(OfficeError::new(Code::Forbidden, detail).into());
     };
     let bad = || Problem::field("query.since", "must be the cursor of a page before");

@@ -140,7 +140,7 @@ pub(crate) async fn reassign_task(
 
 /// Returns the household whose person the caller is.
 async fn household_of(app: &App, caller: &Agent) -> Result<HouseholdKey, OfficeError> {
-    let detail = "only the household's person may do this; use that one's key";
+    let detail = "only the household's person may do this; use the person's key";
     app.store.viewer(caller).await?.household.ok_or_else(|| OfficeError::new(Code::Forbidden, detail))
 }
 
