@@ -115,7 +115,9 @@ fn suggest_verb(error: &mut clap::Error, program: &clap::Command, words: &[Strin
     if near.is_empty() {
         near.extend(nearest(&wrong, shown).map(str::to_owned));
     }
-    if !near.is_empty() {
+    if near.is_empty() {
+        error.remove(ContextKind::Suggested);
+    } else {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
     }
 }

@@ -300,7 +300,7 @@ async fn up_says_what_to_change_where_nothing_can_be_written() {
     let mut up = home.command(&["up"]);
     let ended = soon(up.env("XDG_RUNTIME_DIR", home.root.path().join("none")).output()).await.unwrap();
     let words = String::from_utf8(ended.stderr).unwrap();
-    assert!(ended.status.code() == Some(1) && words.contains("HOME") && words.contains("cannot be made"), "{words}");
+    assert!(ended.status.code() == Some(2) && words.contains("HOME") && words.contains("cannot be made"), "{words}");
 }
 
 #[tokio::test]
