@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// Stop the local office; its mail stays stored
 ///
-/// The office finishes the requests that it has accepted, then stops. `amb up` starts it again with the same mail.
+/// The office finishes the requests that it has accepted, then stops. `amb up` starts the office again with the same mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb down")]
 pub(crate) struct DownCommand {}
@@ -26,7 +26,7 @@ impl DownCommand {
         local::stop(&record).await?;
         let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
         output.result(&document, format!("the office at {} is stopped", record.url))?;
-        output.note(format!("its mail is stored in {}; `amb up` starts it again", record.store));
+        output.note(format!("its mail is stored in {}; `amb up` starts the office again", record.store));
         Ok(())
     }
 }
