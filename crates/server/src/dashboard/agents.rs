@@ -82,7 +82,7 @@ async fn render(
     let (_, details) = app.store.member(household, name, now).await?;
     let talks = ConversationQuery { agent: Some(name.clone()), limit: TALKS, ..ConversationQuery::default() };
     let (talks, mut links) =
-        tokio::try_join!(app.store.conversations(household, talks), app.store.links(household, 500))?;
+        tokio::try_join!(app.store.conversations(household, talks), app.store.links(household, now, 500))?;
     links.retain(|link| link.agent == *name);
     let allow_from = match details.member.card.allow_from.0.as_slice() {
         [] => "nobody".to_owned(),

@@ -36,13 +36,14 @@ struct ConnectionList {
     links: Vec<HouseholdConnection>,
     /// The last path segment and the label of the form to change them.
     decide: Option<(&'static str, &'static str)>,
+    id: &'static str,
 }
 
 pub(super) async fn connections(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
     let (household, now) = (visitor.household()?, Timestamp::now());
     let (needs, links, members) = tokio::try_join!(
         app.store.needs(household, now),
-        app.store.links(household, SHOWN),
+        app.store.links(household, now, SHOWN),
         app.store.members(household, now)
     )?;
     let with = |status: ConnectionStatus| links.iter().filter(move |link| link.connection.status == status).cloned();
@@ -50,14 +51,11 @@ pub(super) async fn connections(State(app): State<App>, visitor: Visitor) -> Res
         requests: needs.requests,
         parts: vec![
             ConnectionList {
-                title: "Connected",
-                links: with(ConnectionStatus::Active).collect(),
-                decide: Some(("revoke", "End")),
-            },
-            ConnectionList {
+                id: "asked",
                 title: "Asked, not answered yet",
                 links: with(ConnectionStatus::Pending).filter(|link| link.connection.outgoing).collect(),
                 decide: None,
+            // First, so that the code of a new request is below the form.
             },
             ConnectionList {
                 title: "Blocked",
@@ -69,6 +67,13 @@ pub(super) async fn connections(State(app): State<App>, visitor: Visitor) -> Res
         frame: PageFrame::new(&visitor, "Connections", "Connections"),
     })
 }
+                id: "connected",
+                title: "Connected",
+                links: with(ConnectionStatus::Active).collect(),
+                decide: Some(("revoke", "End")),
+            },
+            ConnectionList {
+                id: "blocked",
 
 /// The fields of all forms of this page.
 #[derive(Deserialize)]

@@ -131,7 +131,9 @@ impl Visitor {
             "blocked" => "Blocked: nothing passes between them.",
             "unblocked" => "Unblocked.",
             "revoked" => "Revoked: they are no longer connected.",
-            "asked" => "Asked. Once the other side approves it with the code, they are connected.",
+            "asked" => {
+                "Asked. Give the other side the code below: when they approve the request with it, the two are connected."
+            }
             "paused" => "Paused: its mail is accepted, and waits until you resume it.",
             "resumed" => "Resumed: what waited is there now.",
             "ended" => "Ended: what is sent in it from now on is refused.",

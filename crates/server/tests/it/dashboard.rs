@@ -298,6 +298,25 @@ async fn hostile_mail_is_escaped(server: TestServer) {
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let hostile = [
         "<script>alert(1)</script>",
+async fn the_code_of_a_request_is_shown_to_the_requesters_person_alone(mut server: TestServer) {
+    let port: u16 = server.host.rsplit_once(':').unwrap().1.parse().unwrap();
+    server.close().await;
+    let config = Config { rate_limits: None, private_codes: true, ..Config::default() };
+    server.start_on(&format!("127.0.0.1:{port}"), config).await;
+    let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
+    home.agent(&server, "coder").await;
+    other.agent(&server, "scout").await;
+    let ask = [("agent", "coder"), ("peer", "scout")];
+    assert_eq!(home.post(&server, "/dashboard/connections/ask", &ask).await.status(), 200);
+    let page = home.page(&server, "/dashboard/connections").await;
+    let (_, rest) = page.split_once("<code class=\"command\">").expect("the code");
+    let code = rest.split('<').next().unwrap();
+    assert!(!other.page(&server, "/dashboard/connections").await.contains(code));
+    let done = other.post(&server, "/dashboard/connections/approve", &[("agent", "scout"), ("code", code)]).await;
+    assert_eq!(done.url().query(), Some("done=approved"));
+    assert!(!home.page(&server, "/dashboard/connections").await.contains(code), "it is used up");
+}
+
         "<img src=x onerror=alert(1)>",
         "[x](javascript:alert(1))",
         "\"><svg onload=alert(1)>",
@@ -480,3 +499,4 @@ crate::on_every_store!(
     a_stream_ends_when_its_browser_signs_out,
     the_operator_sees_the_health_and_no_household,
 );
+    the_code_of_a_request_is_shown_to_the_requesters_person_alone,

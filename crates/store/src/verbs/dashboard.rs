@@ -170,10 +170,12 @@ pub trait DashboardVerbs: Engine {
     }
 
     /// Returns the connections of its agents, the one that changed last first.
-    async fn links(&self, household: HouseholdKey, limit: u32) -> Result<Vec<HouseholdConnection>> {
-        let asked = (household, limit);
-        read(self, ReadLength::Long, asked, |db, (household, limit)| ties::connections(db, *household, *limit).boxed())
-            .await
+    async fn links(&self, household: HouseholdKey, now: Timestamp, limit: u32) -> Result<Vec<HouseholdConnection>> {
+        let asked = (household, now, limit);
+        read(self, ReadLength::Long, asked, |db, (household, now, limit)| {
+            ties::connections(db, *household, *now, *limit).boxed()
+        })
+        .await
     }
 
     /// Returns the groups that its agents are in.

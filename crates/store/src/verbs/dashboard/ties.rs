@@ -1,8 +1,8 @@
 //! Connections, groups and transcripts of a household.
 
-use amb_core::AgentName;
 use amb_core::doc::{Group, NumberedLine};
 use amb_core::transcript::TranscriptKey;
+use amb_core::{AgentName, Timestamp};
 
 use super::types::{HouseholdConnection, HouseholdKey, TranscriptLine};
 use crate::engine::{Db, Query, Tried, from_row, values};
@@ -12,25 +12,28 @@ use crate::verbs::{groups, transcripts};
 /// Most groups shown.
 const GROUPS: i64 = 100;
 
-from_row!(HouseholdConnection: agent connection);
+from_row!(HouseholdConnection: agent connection code);
 
 pub(super) async fn connections(
     db: &mut dyn Db,
     household: HouseholdKey,
+    now: Timestamp,
     limit: u32,
 ) -> Tried<Vec<HouseholdConnection>> {
     let join = db.dialect().then_join;
     let sql = format!(
-        "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message, c.created_at, c.updated_at
+        "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message, c.created_at, c.updated_at,
+                CASE WHEN c.requester_id = h.id AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > $2)
+                     THEN c.verification_code END
          FROM (SELECT n.id AS agent, c.id AS link FROM agents n {join} connections c ON c.requester_id = n.id
                    WHERE n.household_id = $1
                UNION SELECT n.id, c.id FROM agents n {join} connections c ON c.target_id = n.id
                    WHERE n.household_id = $1 AND c.status <> 'BLOCKED') w
          JOIN connections c ON c.id = w.link JOIN agents h ON h.id = w.agent
          JOIN agents o ON o.id = c.low_id + c.high_id - h.id
-         WHERE c.status IN ('ACTIVE', 'PENDING', 'BLOCKED') ORDER BY c.updated_at DESC, c.id DESC LIMIT $2"
+         WHERE c.status IN ('ACTIVE', 'PENDING', 'BLOCKED') ORDER BY c.updated_at DESC, c.id DESC LIMIT $3"
     );
-    db.rows(&sql, values![household.0, limit]).await
+    db.rows(&sql, values![household.0, now, limit]).await
 }
 
 pub(super) async fn groups(db: &mut dyn Db, household: HouseholdKey) -> Tried<Vec<Group>> {

@@ -198,6 +198,8 @@ pub struct HouseholdConnection {
     pub agent: AgentName,
     /// Its connection.
     pub connection: Connection,
+    /// The code with which the other side approves the agent's own request, until it expires.
+    pub code: Option<String>,
 }
 
 /// A transcript that an agent of the household owns or may read.
