@@ -22,37 +22,56 @@
     }
   };
 
-  // Live parts: elements with an id and data-live. A refresh fetches the page again and replaces those that changed.
+  // A reload repeats neither a form nor the message about it.
+  const address = new URL(body.dataset.address ?? location.href, location.href);
+  address.searchParams.delete('done');
+  if (address.href !== location.href || body.dataset.address) history.replaceState(null, '', address);
+
+  // A refresh fetches the page again and changes only the nodes that differ, so that focus, selection, scroll positions
+  // and open details stay. It leaves fields and elements with data-keep, and removes nothing that was typed.
+  const main = $('#main');
   let busy = false, stale = false, timer = 0, last = 0;
-  const seen = new Map(all('[data-live][id]').map((part) => [part.id, part.outerHTML]));
   showTimes();
   setInterval(showTimes, 20000);
   const typing = (target) => target.closest?.('input, textarea, select, [contenteditable]');
-  const keep = (old, fresh) => {
-    const open = new Set(all('details[id][open]', old).map((details) => details.id));
-    for (const details of all('details[id]', fresh)) if (open.has(details.id)) details.open = true;
-    const known = new Set(all('[data-key]', old).map((item) => item.dataset.key));
-    if (known.size) for (const item of all('[data-key]', fresh)) if (!known.has(item.dataset.key)) item.classList.add('new');
+  const fields = 'input:not([type=hidden]), textarea', fixed = `${fields}, select, [data-keep]`;
+  const removable = (node) => !node.matches?.(fixed) && !(node.querySelectorAll && all(fields, node).some((field) => field.value !== field.defaultValue));
+  const key = (node) => node.id || node.dataset?.key;
+  // Nodes with the same name stand for each other, in order.
+  const named = (node) => `${node.nodeName} ${key(node) ?? (node.matches?.('[data-keep]') ? '(kept)' : '')}`;
+  const update = (old, fresh) => {
+    if (old.isEqualNode(fresh)) return;
+    if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = fresh.nodeValue; return; }
+    if (old.matches(fixed)) return;
+    for (const { name } of [...old.attributes]) if (name !== 'open' && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const left = Map.groupBy(old.childNodes, named), list = [...old.children].some(key);
+    const pairs = [...fresh.childNodes].map((node) => [left.get(named(node))?.shift(), node]);
+    for (const node of [...left.values()].flat()) if (removable(node)) node.remove();
+    const twins = new Set(pairs.map(([twin]) => twin));
+    let at = old.firstChild;
+    for (const [twin, node] of pairs) {
+      while (at && !twins.has(at)) at = at.nextSibling;
+      if (twin && twin === at) at = at.nextSibling;
+      else old.insertBefore(twin ?? node, at);
+      if (twin) update(twin, node);
+      else if (list && key(node)) node.classList.add('new');
+    }
   };
+  const leave = () => location.reload();
   const refresh = async () => {
     if (busy || document.hidden) { stale = true; return; }
     busy = true; stale = false; last = Date.now();
     try {
       const response = await fetch(location.href, { credentials: 'same-origin', cache: 'no-store' });
-      if (response.status === 401 || response.redirected) { state('out'); return; }
+      if (response.status === 401) { leave(); return; }
       if (!response.ok) return;
-      const page = new DOMParser().parseFromString(await response.text(), 'text/html');
-      for (const old of all('[data-live][id]')) {
-        const fresh = page.getElementById(old.id);
-        const text = fresh?.outerHTML;
-        if (!fresh || seen.get(old.id) === text || old.contains(document.activeElement) && typing(document.activeElement)) continue;
-        seen.set(old.id, text);
-        const focus = old.contains(document.activeElement) && document.activeElement.getAttribute('href');
-        keep(old, fresh);
-        showTimes(fresh);
-        old.replaceWith(document.adoptNode(fresh));
-        if (focus) all('a[href]', fresh).find((link) => link.getAttribute('href') === focus)?.focus();
-      }
+      const fresh = $('#main', new DOMParser().parseFromString(await response.text(), 'text/html'));
+      showTimes(fresh);
+      const focused = document.activeElement;
+      update(main, fresh);
+      // Moved elements lose the focus; that of a removed one would go to the beginning of the page.
+      if (document.activeElement !== focused) (focused.isConnected ? focused : main).focus({ preventScroll: true });
     } catch { /* Offline: the stream reconnects and triggers a refresh. */ } finally {
       busy = false;
       if (stale) soon();
@@ -63,24 +82,30 @@
   document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) soon(); });
 
   const shown = $('#live-state');
-  const labels = { on: 'Live', off: 'Reconnecting', out: 'Signed out' };
+  const labels = { on: 'Live', off: 'Reconnecting', full: 'Too many pages are open' };
   const state = (now) => {
     if (!shown || shown.dataset.state === now) return;
     shown.dataset.state = now; shown.hidden = false;
     $('.live-text', shown).textContent = labels[now];
   };
-  if (body.dataset.events && window.EventSource) {
+  const listen = () => {
     const stream = new EventSource(body.dataset.events);
     stream.addEventListener('open', () => state('on'));
     // Sent once this page gets hints: refreshes what changed since the page was rendered.
     stream.addEventListener('hello', soon);
-    stream.addEventListener('error', () => { state(stream.readyState === EventSource.CLOSED ? 'out' : 'off'); });
+    stream.addEventListener('error', () => {
+      state('off');
+      // Refused, after which the browser does not try again: the refresh finds out whether it is signed out.
+      if (stream.readyState === EventSource.CLOSED) { soon(); setTimeout(listen, 5000); }
+    });
     stream.addEventListener('changed', soon);
-    stream.addEventListener('bye', () => { stream.close(); state('out'); });
+    // The browser was signed out: the page shows nothing any more.
+    stream.addEventListener('bye', () => { stream.close(); leave(); });
+    stream.addEventListener('full', () => { stream.close(); state('full'); });
     stream.addEventListener('mail', (event) => { soon(); notify(JSON.parse(event.data)); });
     addEventListener('pagehide', () => stream.close());
-    setInterval(soon, 20000);
-  }
+  };
+  if (body.dataset.events && window.EventSource) { listen(); setInterval(soon, 20000); }
 
   // Desktop notifications, if the user turned them on.
   const bell = $('#bell');
@@ -122,11 +147,12 @@
   });
 
   // Submits a form only once.
+  let sent = new WeakSet();
   addEventListener('submit', (event) => {
-    if (event.target.dataset.sent) { event.preventDefault(); return; }
-    event.target.dataset.sent = '1';
+    if (sent.has(event.target)) event.preventDefault();
+    sent.add(event.target);
   });
-  addEventListener('pageshow', () => all('form[data-sent]').forEach((form) => delete form.dataset.sent));
+  addEventListener('pageshow', () => { sent = new WeakSet(); });
 
   root.classList.add('js');
 })();

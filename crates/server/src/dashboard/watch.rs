@@ -55,11 +55,9 @@ impl Watchers {
             let members = watcher.members.read();
             let mut changed = 0;
             for LogEntry { agent, entry } in entries {
-                let sent_by_member = match &entry.event {
-                    Event::NewMessage(mail) => members.as_ref().is_none_or(|of| of.names.contains(&mail.from_agent)),
-                    _ => false,
-                };
-                if sent_by_member || members.as_ref().is_none_or(|of| of.keys.contains(agent)) {
+                let by_member =
+                    actor(&entry.event).is_some_and(|name| members.as_ref().is_none_or(|of| of.names.contains(name)));
+                if by_member || members.as_ref().is_none_or(|of| of.keys.contains(agent)) {
                     changed |= kind_of(&entry.event);
                 }
             }
@@ -91,6 +89,17 @@ impl Watchers {
         list.push(watcher.clone());
         self.count.store(list.len(), Ordering::Relaxed);
         Some(WatcherGuard { watchers: self, watcher })
+    }
+}
+
+/// The agent whose act the event tells another agent of, where its own log does not have the act.
+fn actor(event: &Event) -> Option<&AgentName> {
+    match event {
+        Event::NewMessage(mail) => Some(&mail.from_agent),
+        Event::ConnectionRequest { from_agent, .. } => Some(from_agent),
+        Event::ConnectionApproved { connected_agent, .. } => Some(connected_agent),
+        Event::ConnectionChanged { agent, .. } => Some(agent),
+        _ => None,
     }
 }
 
