@@ -69,7 +69,7 @@ pub(super) async fn agent(
     visitor: Visitor,
     Segment(name): Segment,
 ) -> Result<Response, PageError> {
-    render(&app, &visitor, &parse_name(&name)?, None).await
+    render(&app, &visitor, &parse_name("The name", &name)?, None).await
 }
 
 async fn render(
@@ -106,7 +106,7 @@ pub(super) async fn new_key(
     Segment(name): Segment,
     Posted(visitor, NoFields {}): Posted<NoFields>,
 ) -> Result<Response, PageError> {
-    let name = parse_name(&name)?;
+    let name = parse_name("The name", &name)?;
     let key = ApiKey::fresh()?;
     let renewed = app.store.renew_key(&visitor.viewer.agent, &name, key.to_keep(), Timestamp::now()).await?;
     let agent = app.publish(renewed);

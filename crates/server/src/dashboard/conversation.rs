@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use amb_core::doc::MessageWithReceipts;
 use amb_core::render::visible;
-use amb_core::{AgentName, MessageId, Part, Priority, ReceiptState, Timestamp};
+use amb_core::{AgentName, MessageId, Part, Priority, ReceiptState, SessionId, Timestamp};
 use amb_store::Conversation;
 use askama::Template;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::{PageError, PageFrame, download, page};
+use super::frame::{Flash, PageError, PageFrame, download, page};
 use super::html::{self, Html, bytes, line};
 use super::markdown::{MAX_SHOWN, formatted};
 use super::picture;
@@ -47,7 +47,19 @@ struct ConversationPage {
     in_it: bool,
     /// Whether the person can end it.
     may_end: bool,
+    /// The selected recipient and the text of a reply that was refused.
+    to: String,
+    content: String,
     once: String,
+}
+
+/// A reply that was refused, to be corrected.
+pub(super) struct Unsent {
+    pub(super) to: String,
+    pub(super) content: String,
+    pub(super) once: String,
+    /// Why it was refused.
+    pub(super) flash: Flash,
 }
 
 impl ConversationPage {
@@ -159,17 +171,26 @@ pub(super) async fn conversation(
     Segment(session): Segment,
     Params(query): Params<PageQuery>,
 ) -> Result<Response, PageError> {
-    let (household, now) = (visitor.household()?, Timestamp::now());
     let session = parse_id("path.session", &session)?;
-    let (talk, members) = tokio::try_join!(
-        app.store.conversation(household, &session, query.before.as_ref(), PAGE),
-        app.store.members(household, now)
-    )?;
-    mark_read(&app, &visitor, &talk, now).await?;
+    render(&app, &visitor, &session, query.before.as_ref(), None).await
+}
+
+pub(super) async fn render(
+    app: &App,
+    visitor: &Visitor,
+    session: &SessionId,
+    before: Option<&MessageId>,
+    unsent: Option<Unsent>,
+) -> Result<Response, PageError> {
+    let (household, now) = (visitor.household()?, Timestamp::now());
+    let (talk, members) =
+        tokio::try_join!(app.store.conversation(household, session, before, PAGE), app.store.members(household, now))?;
+    mark_read(app, visitor, &talk, now).await?;
     let me = &visitor.viewer.agent.name;
     let members: HashSet<AgentName> = members.into_iter().map(|member| member.name).collect();
     let in_it = talk.members.contains(me);
-    let is_writable = query.before.is_none() && talk.ended_by.is_none();
+    // A refused text is shown even where it cannot be sent, so that it can be copied.
+    let is_writable = before.is_none() && (talk.ended_by.is_none() || unsent.is_some());
     let write_to: Option<Vec<String>> = is_writable.then(|| match &talk.group {
         Some(group) if in_it => vec![group.clone()],
         _ => talk.members.iter().filter(|name| *name != me).map(ToString::to_string).collect(),
@@ -180,15 +201,25 @@ pub(super) async fn conversation(
     let max = MAX_SHOWN.min(MAX_PAGE / talk.messages.len().max(1)).max(400);
     let mails = talk.messages.iter().cloned();
     let mails = mails.map(|mail| ShownMessage::of(mail, talk.group.as_ref(), me, max, now)).collect();
+    let mut frame = PageFrame::new(visitor, "Conversations", line(&talk.subject, 60));
+    let (to, content, once) = match unsent {
+        Some(Unsent { to, content, once, flash }) => {
+            frame = frame.answering(&at, Some(flash));
+            (to, content, once)
+        }
+        None => (String::new(), String::new(), Uuid::now_v7().to_string()),
+    };
     page(&ConversationPage {
-        frame: PageFrame::new(&visitor, "Conversations", line(&talk.subject, 60)),
+        frame,
         mails,
         older,
-        newer: query.before.is_some().then_some(at),
-        write_to: write_to.filter(|names| !names.is_empty()),
+        newer: before.is_some().then_some(at),
+        write_to: write_to.filter(|names| !names.is_empty() || !content.is_empty()),
         in_it,
         may_end: talk.ended_by.is_none(),
-        once: Uuid::now_v7().to_string(),
+        to,
+        content,
+        once,
         members,
         talk,
     })

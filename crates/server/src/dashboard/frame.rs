@@ -24,6 +24,8 @@ pub(super) struct PageFrame {
     pub(super) mail_is_read: bool,
     pub(super) csrf: String,
     pub(super) flash: Option<Flash>,
+    /// The address of a page that answers a form, which a reload must not repeat.
+    pub(super) address: Option<String>,
     pub(super) now: Timestamp,
 }
 
@@ -80,8 +82,14 @@ impl PageFrame {
             mail_is_read: visitor.mail_is_read,
             csrf: visitor.csrf(),
             flash: visitor.flash(),
+            address: None,
             now: Timestamp::now(),
         }
+    }
+
+    /// The frame of a page that answers a form without a redirect.
+    pub(super) fn answering(self, address: impl Into<String>, flash: Option<Flash>) -> Self {
+        Self { address: Some(address.into()), flash, ..self }
     }
 
     /// The pages that this visitor can open.
@@ -179,13 +187,14 @@ impl PageError {
         OfficeError::not_found(detail).into()
     }
 
-    /// Whether the visitor can correct the form.
-    pub(super) fn is_correctable(&self) -> bool {
-        self.0.status().is_client_error() && self.0.status() != StatusCode::UNAUTHORIZED
-    }
-
-    pub(super) fn detail(&self) -> &str {
-        self.0.detail()
+    /// Returns how to show the form again, where the visitor can correct it.
+    pub(super) fn correctable(self) -> Result<(StatusCode, Flash), Self> {
+        match self.0.status() {
+            status if status.is_client_error() && status != StatusCode::UNAUTHORIZED => {
+                Ok((status, Flash { bad: true, text: self.0.detail().to_owned() }))
+            }
+            _ => Err(self),
+        }
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) async fn transcript(
     Path((owner, key)): Path<(String, String)>,
     Params(query): Params<TranscriptQuery>,
 ) -> Result<Response, PageError> {
-    let owner = parse_name(&owner)?;
+    let owner = parse_name("The owner", &owner)?;
     let key: TranscriptKey = key.parse().map_err(|_| Problem::field("path.key", "is no key of a transcript"))?;
     let lines = app.store.transcript_lines(visitor.household()?, &owner, &key, query.before, LINES).await?;
     let at = format!("/dashboard/transcripts/{owner}/{}", segment(key.as_str()));

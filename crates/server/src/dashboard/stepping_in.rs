@@ -38,7 +38,7 @@ async fn set_paused(
     Posted(visitor, NoFields {}): Posted<NoFields>,
     paused: bool,
 ) -> Result<Response, PageError> {
-    let agent = parse_name(agent)?;
+    let agent = parse_name("The name", agent)?;
     app.publish(app.store.set_paused(&visitor.viewer.agent, &agent, paused, Timestamp::now()).await?);
     let done = if paused { "paused" } else { "resumed" };
     Ok(redirect(&format!("/dashboard/agents/{agent}?done={done}")))
@@ -90,6 +90,8 @@ pub(super) async fn reassign(
     if form.to.trim().is_empty() {
         return Err(Problem::field("To", "name an agent of the household").into());
     }
-    app.publish(app.store.reassign_task(&visitor.viewer.agent, &id, &parse_name(&form.to)?, Timestamp::now()).await?);
+    app.publish(
+        app.store.reassign_task(&visitor.viewer.agent, &id, &parse_name("To", &form.to)?, Timestamp::now()).await?,
+    );
     Ok(redirect(&format!("/dashboard/tasks/{id}?done=reassigned")))
 }

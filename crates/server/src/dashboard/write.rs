@@ -5,10 +5,11 @@ use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::{AgentName, Code, Draft, OfficeError, Priority, SessionId, Timestamp};
 use askama::Template;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::conversation::{self, Unsent};
 use super::frame::{Flash, PageError, PageFrame, page, redirect};
 use super::session::{Posted, Visitor};
 use crate::app::App;
@@ -35,6 +36,13 @@ struct WritePage {
     /// The number of recipients of a message to everybody; 0 if they are too many.
     everybody: usize,
     once: String,
+}
+
+impl WritePage {
+    /// Whether the recipient cannot be selected; the browser would then select another one.
+    fn is_unknown(&self, to: &str) -> bool {
+        !to.is_empty() && to != "*" && !self.names.iter().any(|name| name.as_str() == to)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -75,7 +83,7 @@ async fn render(app: &App, visitor: &Visitor, form: WriteForm, flash: Option<Fla
     let names = agent_names(app, visitor).await?;
     let mut frame = PageFrame::new(visitor, "", "Write");
     if flash.is_some() {
-        frame.flash = flash;
+        frame = frame.answering("/dashboard/write", flash);
     }
     page(&WritePage {
         frame,
@@ -99,11 +107,10 @@ pub(super) async fn send(
             Some(session) => format!("/dashboard/conversations/{session}?done=sent"),
             None => "/dashboard/conversations?done=sent".to_owned(),
         })),
-        Err(error) if error.is_correctable() => {
-            let flash = Flash { bad: true, text: error.detail().to_owned() };
-            render(&app, &visitor, form, Some(flash)).await
+        Err(error) => {
+            let (status, flash) = error.correctable()?;
+            Ok((status, render(&app, &visitor, form, Some(flash)).await?).into_response())
         }
-        Err(error) => Err(error),
     }
 }
 
@@ -116,7 +123,7 @@ async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Opti
     let content = text(&form.content)?;
     let draft = |to: AgentName| -> Result<Draft, PageError> {
         let mut draft = Draft::text(to, subject, content.clone());
-        draft.priority = priority(&form.priority);
+        draft.priority = priority(&form.priority)?;
         draft.idempotency_key = once(&form.once);
         draft.check()?;
         Ok(draft)
@@ -133,34 +140,52 @@ async fn send_new(app: &App, visitor: &Visitor, form: &WriteForm) -> Result<Opti
         app.publish(app.store.send_all(me, &names, draft(first)?, now).await?);
         return Ok(None);
     }
-    let draft = draft(parse_name(&form.to)?)?;
+    let draft = draft(parse_name("To", &form.to)?)?;
     let sent = app.publish(app.store.send(me, draft, now).await?);
     Ok(Some(sent.session_id))
 }
 
 /// `POST /dashboard/conversations/{session}/send`. Replies in the conversation if the person is a member; else writes
-/// to a member, in a separate conversation with the same subject.
+/// to a member, in a separate conversation with the same subject. If it cannot be sent, the conversation is shown again
+/// with the error and the text.
 pub(super) async fn reply(
     State(app): State<App>,
     Segment(session): Segment,
     Posted(visitor, form): Posted<WriteForm>,
 ) -> Result<Response, PageError> {
-    let me = &visitor.viewer.agent;
     let session = parse_id("path.session", &session)?;
-    let talk = app.store.conversation(visitor.household()?, &session, None, 1).await?;
-    let mut draft = Draft::text(parse_name(&form.to)?, talk.subject, text(&form.content)?);
-    draft.idempotency_key = once(&form.once);
-    if talk.members.contains(&me.name) {
-        draft.session = Some(session);
+    match send_reply(&app, &visitor, &session, &form).await {
+        Ok(sent) => {
+            Ok(redirect(&format!("/dashboard/conversations/{}?done=sent#m-{}", sent.session_id, sent.message_id)))
+        }
+        Err(error) => {
+            let (status, flash) = error.correctable()?;
+            let unsent = Unsent { to: form.to, content: form.content, once: form.once, flash };
+            Ok((status, conversation::render(&app, &visitor, &session, None, Some(unsent)).await?).into_response())
+        }
     }
-    draft.check()?;
-    let sent = app.publish(app.store.send(me, draft, Timestamp::now()).await?);
-    Ok(redirect(&format!("/dashboard/conversations/{}?done=sent#m-{}", sent.session_id, sent.message_id)))
 }
 
-/// Parses the name of an agent or a group.
-pub(super) fn parse_name(text: &str) -> Result<AgentName, PageError> {
-    AgentName::parse_plain(text.trim()).map_err(|error| Problem::field("To", error.to_string()).into())
+async fn send_reply(
+    app: &App,
+    visitor: &Visitor,
+    session: &SessionId,
+    form: &WriteForm,
+) -> Result<amb_core::doc::Sent, PageError> {
+    let me = &visitor.viewer.agent;
+    let talk = app.store.conversation(visitor.household()?, session, None, 1).await?;
+    let mut draft = Draft::text(parse_name("To", &form.to)?, talk.subject, text(&form.content)?);
+    draft.idempotency_key = once(&form.once);
+    if talk.members.contains(&me.name) {
+        draft.session = Some(session.clone());
+    }
+    draft.check()?;
+    Ok(app.publish(app.store.send(me, draft, Timestamp::now()).await?))
+}
+
+/// Parses the name of an agent or a group. The error names the field.
+pub(super) fn parse_name(field: &str, text: &str) -> Result<AgentName, PageError> {
+    AgentName::parse_plain(text.trim()).map_err(|error| Problem::field(field, error.to_string()).into())
 }
 
 fn text(content: &str) -> Result<String, PageError> {
@@ -173,8 +198,14 @@ fn text(content: &str) -> Result<String, PageError> {
     Ok(content)
 }
 
-fn priority(text: &str) -> Priority {
-    Priority::ALL.into_iter().find(|priority| priority.as_str() == text).unwrap_or_default()
+fn priority(text: &str) -> Result<Priority, Problem> {
+    match text {
+        "" => Ok(Priority::default()),
+        text => Priority::ALL
+            .into_iter()
+            .find(|priority| priority.as_str() == text)
+            .ok_or_else(|| Problem::field("Priority", "must be low, normal, high or urgent")),
+    }
 }
 
 /// The idempotency key of a form, so that submitting it twice sends once.

@@ -98,6 +98,41 @@ async fn an_act_on_behalf_of_an_agent_is_in_its_log(server: TestServer) {
     assert_eq!(told.len(), 4);
 }
 
+async fn a_refused_form_is_shown_again_with_what_was_typed(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let sent = server.send(&coder, &tester, "Loop", "ping").await;
+    let at = format!("/dashboard/conversations/{}", sent["session_id"].as_str().unwrap());
+    let page = async |path: &str, status: u16, fields: &[(&str, &str)]| {
+        let answer = home.post(&server, path, fields).await;
+        assert_eq!(answer.status(), status, "{path}");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("class=\"flash bad\"") && text.contains("data-address=\"/dashboard/"), "{path}: {text}");
+        text
+    };
+    // A reply to an agent that has left, and one in a conversation that has ended.
+    let reply = [("to", "nobody"), ("content", "typed <with> care")];
+    let text = page(&format!("{at}/send"), 403, &reply).await;
+    assert!(text.contains("care</textarea>") && !text.contains("<with>") && text.contains("ping"), "{text}");
+    let direct = server.send(&coder, &home.person, "Direct", "hello").await;
+    let direct = format!("/dashboard/conversations/{}", direct["session_id"].as_str().unwrap());
+    home.post(&server, &format!("{direct}/end"), &[]).await;
+    let text = page(&format!("{direct}/send"), 410, &[("to", "coder"), ("content", "typed late")]).await;
+    assert!(text.contains(">typed late</textarea>"), "{text}");
+    // Connections: a name that is none, and a wrong code.
+    let ask = [("agent", "tester"), ("peer", "no name"), ("intro", "hello there")];
+    let text = page("/dashboard/connections/ask", 422, &ask).await;
+    assert!(text.contains("With: ") && text.contains("value=\"no name\"") && text.contains("hello there"), "{text}");
+    assert!(text.contains("<option selected>tester<"), "{text}");
+    let text = page("/dashboard/connections/approve", 404, &[("agent", "coder"), ("code", "AA-000")]).await;
+    assert!(text.contains("Requests that wait") && !text.contains("There is nothing here"), "{text}");
+    // A message: a priority that is none, and a recipient that cannot be selected.
+    let write = [("to", "coder"), ("content", "typed"), ("priority", "huge")];
+    assert!(page("/dashboard/write", 422, &write).await.contains("Priority: "));
+    let text = page("/dashboard/write", 403, &[("to", "nobody"), ("content", "typed")]).await;
+    assert!(text.contains("<option value=\"\" selected>"), "no other agent is selected instead: {text}");
+}
+
 async fn only_the_person_can_step_in(server: TestServer) {
     let (home, other) = (Home::of(&server, "pat").await, Home::of(&server, "kim").await);
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
@@ -159,5 +194,6 @@ crate::on_every_store!(
     a_conversation_is_ended_on_its_page,
     a_task_is_reassigned_and_canceled_on_its_page,
     an_act_on_behalf_of_an_agent_is_in_its_log,
+    a_refused_form_is_shown_again_with_what_was_typed,
     only_the_person_can_step_in,
 );
