@@ -6,9 +6,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::frame::{PageError, PageFrame, page};
+use super::frame::{Flash, PageError, PageFrame, page};
 use super::overview::by_activity;
-use super::session::{NoFields, Posted, Visitor};
+use super::session::{Posted, Visitor};
 use super::write::parse_name;
 use crate::app::App;
 use crate::request::{ApiKey, Params, Segment};
@@ -69,12 +69,18 @@ pub(super) async fn agent(
     visitor: Visitor,
     Segment(name): Segment,
 ) -> Result<Response, PageError> {
-    render(&app, &visitor, &parse_name("The name", &name)?, None).await
+    let name = parse_name("The name", &name)?;
+    render(&app, &visitor, frame(&visitor, &name), &name, None).await
+}
+
+fn frame(visitor: &Visitor, name: &AgentName) -> PageFrame {
+    PageFrame::new(visitor, "Agents", name.to_string())
 }
 
 async fn render(
     app: &App,
     visitor: &Visitor,
+    frame: PageFrame,
     name: &AgentName,
     new_key: Option<String>,
 ) -> Result<Response, PageError> {
@@ -89,28 +95,37 @@ async fn render(
         names if names.iter().any(|name| name == "*") => "everybody who may write to it".to_owned(),
         names => names.join(", "),
     };
-    page(&AgentPage {
-        frame: PageFrame::new(visitor, "Agents", name.to_string()),
-        details,
-        talks,
-        links,
-        quotas: app.config.quotas,
-        allow_from,
-        new_key,
-    })
+    page(&AgentPage { frame, details, talks, links, quotas: app.config.quotas, allow_from, new_key })
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct KeyForm {
+    /// The beginning of the key to replace, so that a repeated form does not end the key that it gave.
+    #[serde(default)]
+    key: String,
 }
 
 /// `POST /dashboard/agents/{name}/key`: a new key, shown once. All earlier keys of the agent end at once.
 pub(super) async fn new_key(
     State(app): State<App>,
     Segment(name): Segment,
-    Posted(visitor, NoFields {}): Posted<NoFields>,
+    Posted(visitor, form): Posted<KeyForm>,
 ) -> Result<Response, PageError> {
     let name = parse_name("The name", &name)?;
+    let at = format!("/dashboard/agents/{name}");
+    let (_, details) = app.store.member(visitor.household()?, &name, Timestamp::now()).await?;
+    if form.key != details.key_prefix {
+        let text = format!(
+            "{name} has another key since this form was opened, so nothing has changed. If that key is lost, make a new one."
+        );
+        let frame = frame(&visitor, &name).answering(at, Some(Flash { bad: true, text }));
+        return render(&app, &visitor, frame, &name, None).await;
+    }
     let key = ApiKey::fresh()?;
     let renewed = app.store.renew_key(&visitor.viewer.agent, &name, key.to_keep(), Timestamp::now()).await?;
     let agent = app.publish(renewed);
     app.hub.evict(agent.key);
     tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, "gave an agent a new key");
-    render(&app, &visitor, &name, Some(key.reveal().to_owned())).await
+    let frame = frame(&visitor, &name).answering(at, None);
+    render(&app, &visitor, frame, &name, Some(key.reveal().to_owned())).await
 }

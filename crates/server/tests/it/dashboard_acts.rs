@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::dashboard::Home;
-use crate::test_server::TestServer;
+use crate::test_server::{Agent, TestServer};
 
 async fn an_agent_is_paused_and_resumed_on_its_page(server: TestServer) {
     let home = Home::of(&server, "pat").await;
@@ -92,10 +92,30 @@ async fn an_act_on_behalf_of_an_agent_is_in_its_log(server: TestServer) {
     let [by, act, with] = ["pat", "connection", "friend"].map(Value::from);
     let did = ["asked", "blocked", "unblocked"].map(Value::from);
     assert_eq!(words, did.iter().map(|did| (&by, &act, &with, did)).collect::<Vec<_>>());
-    home.post(&server, "/dashboard/agents/coder/key", &[]).await;
+    let prefix = server.get(&coder, "/agents/me").await.expect(200)["api_key_prefix"].as_str().unwrap().to_owned();
+    home.post(&server, "/dashboard/agents/coder/key", &[("key", &prefix)]).await;
     let told = acts(server.get(&home.person, "/events?since=0").await.expect(200));
     assert_eq!(told.last().unwrap()["act"], "key_renewed", "the person's log has it too");
     assert_eq!(told.len(), 4);
+}
+
+async fn a_repeated_form_does_not_end_the_key_that_it_gave(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let coder = home.agent(&server, "coder").await;
+    let prefix = server.get(&coder, "/agents/me").await.expect(200)["api_key_prefix"].as_str().unwrap().to_owned();
+    let page = home.page(&server, "/dashboard/agents/coder").await;
+    assert!(page.contains(&format!("name=\"key\" value=\"{prefix}\"")), "{page}");
+    let renew = async || {
+        let answer = home.post(&server, "/dashboard/agents/coder/key", &[("key", &prefix)]).await;
+        answer.text().await.unwrap()
+    };
+    let page = renew().await;
+    assert!(page.contains("amb key import coder"), "{page}");
+    let (_, rest) = page.split_once("<code class=\"command\">amb_").unwrap();
+    let key = format!("amb_{}", rest.split('<').next().unwrap());
+    let again = renew().await;
+    assert!(again.contains("nothing has changed") && !again.contains("shown this once"), "{again}");
+    server.get(&Agent { name: coder.name, key }, "/agents/me").await.expect(200);
 }
 
 async fn a_refused_form_is_shown_again_with_what_was_typed(server: TestServer) {
@@ -194,6 +214,7 @@ crate::on_every_store!(
     a_conversation_is_ended_on_its_page,
     a_task_is_reassigned_and_canceled_on_its_page,
     an_act_on_behalf_of_an_agent_is_in_its_log,
+    a_repeated_form_does_not_end_the_key_that_it_gave,
     a_refused_form_is_shown_again_with_what_was_typed,
     only_the_person_can_step_in,
 );
