@@ -208,6 +208,11 @@ impl Hub {
         self.of(agent).iter().for_each(|subscriber| subscriber.evict());
     }
 
+    /// Wakes all subscribers of an agent.
+    pub(crate) fn wake(&self, agent: AgentKey) {
+        self.of(agent).iter().for_each(|subscriber| subscriber.notify());
+    }
+
     /// Adds all agents that have a subscriber.
     pub(crate) fn add_agents(&self, agents: &mut HashSet<AgentKey>) {
         agents.extend(self.subscribers.read().keys());

@@ -230,6 +230,8 @@ pub(super) async fn sign_out(
     app.store.sign_out(visitor.browser()).await?;
     let mut response = redirect("/dashboard");
     if let Some(cookie) = set_cookie(&app, &headers, "", 0) {
+    // The streams of its pages, which look whether their browser is still signed in.
+    app.hub.wake(visitor.viewer.agent.key);
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)

@@ -89,7 +89,7 @@ impl PageStream {
         let app = &self.app;
         let guards = (app.hub.subscribe(self.agent.key, self.key, app.config.ws_per_agent), app.watchers.watch());
         let (Some(SubscriberGuard { subscriber, .. }), Some(WatcherGuard { watcher, .. })) = &guards else {
-            return self.send("event: bye\ndata: too many pages are open\n\n".to_owned()).await;
+            return self.send("event: full\ndata: too many pages are open\n\n".to_owned()).await;
         };
         watcher.set_members(self.members().await.map_err(|_| Closed)?);
         // The current id, so that a browser that reconnects before the first event sends it.

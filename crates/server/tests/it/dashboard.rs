@@ -293,11 +293,6 @@ async fn the_person_decides_about_connections(server: TestServer) {
     assert!(home.page(&server, "/dashboard/connections").await.contains("Unblock"));
 }
 
-async fn hostile_mail_is_escaped(server: TestServer) {
-    let home = Home::of(&server, "pat").await;
-    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
-    let hostile = [
-        "<script>alert(1)</script>",
 async fn the_code_of_a_request_is_shown_to_the_requesters_person_alone(mut server: TestServer) {
     let port: u16 = server.host.rsplit_once(':').unwrap().1.parse().unwrap();
     server.close().await;
@@ -322,6 +317,11 @@ async fn the_code_of_a_request_is_shown_to_the_requesters_person_alone(mut serve
         "\"><svg onload=alert(1)>",
         "</textarea><style>*{display:none}</style>",
         "\u{202e}evil\u{202c}",
+async fn hostile_mail_is_escaped(server: TestServer) {
+    let home = Home::of(&server, "pat").await;
+    let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
+    let hostile = [
+        "<script>alert(1)</script>",
         "' onmouseover='alert(1)",
     ];
     let mut sessions = Vec::new();
@@ -440,9 +440,13 @@ async fn the_stream_sends_changes_and_resumes(server: TestServer) {
 async fn a_stream_ends_when_its_browser_signs_out(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let coder = home.agent(&server, "coder").await;
-    let mut stream = soon(server.http.get(server.url("/dashboard/events")).header("Cookie", &home.cookie).send()).await;
-    let stream = stream.as_mut().unwrap();
-    read_until(stream, "event: hello").await;
+    let open = async |home: &Home| {
+        let request = server.http.get(server.url("/dashboard/events")).header("Cookie", &home.cookie);
+        let mut stream = soon(request.send()).await.unwrap();
+        read_until(&mut stream, "event: hello").await;
+        stream
+    };
+    let mut stream = open(&home).await;
     home.post(&server, "/dashboard/sign-out", &[]).await;
     server.send(&coder, &home.person, "For you", "after the sign-out").await;
     let told = read_until(stream, "event: bye").await;
