@@ -138,6 +138,7 @@ impl Visitor {
             "resumed" => "Resumed: what waited is there now.",
             "ended" => "Ended: what is sent in it from now on is refused.",
             "canceled" => "Canceled. Both sides are told that it was you.",
+            "kept" => "It has this task already: nothing has changed.",
             "reassigned" => "Given to another agent, as new mail. The one before is told to stop.",
             _ => return None,
         };

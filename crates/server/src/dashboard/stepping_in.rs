@@ -90,8 +90,10 @@ pub(super) async fn reassign(
     if form.to.trim().is_empty() {
         return Err(Problem::field("To", "name an agent of the household").into());
     }
-    app.publish(
-        app.store.reassign_task(&visitor.viewer.agent, &id, &parse_name("To", &form.to)?, Timestamp::now()).await?,
-    );
-    Ok(redirect(&format!("/dashboard/tasks/{id}?done=reassigned")))
+    let to = parse_name("To", &form.to)?;
+    let written = app.store.reassign_task(&visitor.viewer.agent, &id, &to, Timestamp::now()).await?;
+    // Nothing is logged where the task stays with its assignee.
+    let done = if written.entries.is_empty() { "kept" } else { "reassigned" };
+    app.publish(written);
+    Ok(redirect(&format!("/dashboard/tasks/{id}?done={done}")))
 }

@@ -64,6 +64,8 @@ async fn a_task_is_reassigned_and_canceled_on_its_page(server: TestServer) {
     assert_eq!(home.post(&server, &reassign, &[("to", "coder")]).await.status(), 409, "it gave it itself");
     let moved = home.post(&server, &reassign, &[("to", "writer")]).await;
     assert_eq!(moved.url().query(), Some("done=reassigned"));
+    let kept = home.post(&server, &reassign, &[("to", "writer")]).await.text().await.unwrap();
+    assert!(kept.contains("nothing has changed") && !kept.contains("Given to another"), "{kept}");
     assert_eq!(server.get(&coder, &format!("/tasks/{id}")).await.expect(200)["assignee"], "writer");
     assert_eq!(server.get(&tester, &format!("/tasks/{id}")).await.status, 404);
     let note = "x".repeat(10_001);
