@@ -32,7 +32,7 @@ mod write;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
 pub(crate) use self::loops::{Loops, Stopped};
 pub(crate) use self::session::{LINK_TTL, origin};
@@ -73,5 +73,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/dashboard/connections/{what}", post(connections::decide))
         .route("/dashboard/health", get(health::health))
         .route("/dashboard/mail", get(mail::mail))
+        .route("/dashboard/{*unknown}", any(frame::no_page))
+        .method_not_allowed_fallback(frame::no_method)
         .with_state(app.clone())
 }

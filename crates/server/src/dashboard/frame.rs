@@ -198,6 +198,17 @@ impl PageError {
     }
 }
 
+/// Any other address below `/dashboard`.
+pub(super) async fn no_page(_: Visitor) -> PageError {
+    PageError::not_found("there is no such page")
+}
+
+/// For example the address of a form, opened as a page.
+pub(super) async fn no_method() -> PageError {
+    let detail = "this is the address of a form; open its page instead";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into()
+}
+
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let status = self.0.status();

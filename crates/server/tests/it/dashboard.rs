@@ -186,6 +186,11 @@ async fn every_page_is_served_with_security_headers(server: TestServer) {
     assert_eq!(home.get(&server, "/dashboard/agents/nobody").await.status(), 404);
     assert_eq!(home.get(&server, &format!("/dashboard/agents?page={}", usize::MAX)).await.status(), 200);
     assert_eq!(home.get(&server, "/dashboard/conversations/nonsense").await.status(), 422);
+    for (path, status) in [("/dashboard/nope", 404), ("/dashboard/tasks/", 404), ("/dashboard/agents/coder/key", 405)] {
+        let answer = home.get(&server, path).await;
+        assert_eq!(answer.status(), status, "{path}");
+        assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("text/html"), "{path}");
+    }
 }
 
 async fn another_household_is_invisible(server: TestServer) {
@@ -312,16 +317,16 @@ async fn the_code_of_a_request_is_shown_to_the_requesters_person_alone(mut serve
     assert!(!home.page(&server, "/dashboard/connections").await.contains(code), "it is used up");
 }
 
-        "<img src=x onerror=alert(1)>",
-        "[x](javascript:alert(1))",
-        "\"><svg onload=alert(1)>",
-        "</textarea><style>*{display:none}</style>",
-        "\u{202e}evil\u{202c}",
 async fn hostile_mail_is_escaped(server: TestServer) {
     let home = Home::of(&server, "pat").await;
     let (coder, tester) = (home.agent(&server, "coder").await, home.agent(&server, "tester").await);
     let hostile = [
         "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "[x](javascript:alert(1))",
+        "\"><svg onload=alert(1)>",
+        "</textarea><style>*{display:none}</style>",
+        "\u{202e}evil\u{202c}",
         "' onmouseover='alert(1)",
     ];
     let mut sessions = Vec::new();
@@ -449,9 +454,14 @@ async fn a_stream_ends_when_its_browser_signs_out(server: TestServer) {
     let mut stream = open(&home).await;
     home.post(&server, "/dashboard/sign-out", &[]).await;
     server.send(&coder, &home.person, "For you", "after the sign-out").await;
-    let told = read_until(stream, "event: bye").await;
+    let told = read_until(&mut stream, "event: bye").await;
     assert!(!told.contains("after the sign-out"), "{told}");
     assert_eq!(soon(stream.chunk()).await.unwrap(), None, "it is over");
+    // At once, also where nothing else happens.
+    let home = Home::of(&server, "kim").await;
+    let mut stream = open(&home).await;
+    home.post(&server, "/dashboard/sign-out", &[]).await;
+    read_until(&mut stream, "event: bye").await;
 }
 
 async fn the_operator_sees_the_health_and_no_household(server: TestServer) {
@@ -496,6 +506,7 @@ crate::on_every_store!(
     a_form_needs_the_token_of_its_own_browser,
     a_form_sent_twice_sends_once_and_an_invalid_one_is_shown_again,
     the_person_decides_about_connections,
+    the_code_of_a_request_is_shown_to_the_requesters_person_alone,
     hostile_mail_is_escaped,
     a_conversation_is_paged_and_marks_only_the_persons_mail_as_read,
     long_messages_are_truncated_and_can_be_downloaded,
@@ -503,4 +514,3 @@ crate::on_every_store!(
     a_stream_ends_when_its_browser_signs_out,
     the_operator_sees_the_health_and_no_household,
 );
-    the_code_of_a_request_is_shown_to_the_requesters_person_alone,
