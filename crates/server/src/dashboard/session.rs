@@ -204,7 +204,8 @@ pub(super) async fn sign_in(
     let used = is_secret(&query.link) && app.store.use_link(KeyHash::of(&query.link), browser, now).await?;
     if !used {
         app.limits.wrong_key(address).await?;
-        let text = "This link was used before, or is older than five minutes. Get a new one:";
+        let text = "This link was used before, perhaps by a program that previews links, or is older than five \
+                    minutes. Get a new one:";
         let gate =
             Gate { title: "The link is used up", text, command: Some("amb dashboard"), link: None, at_once: false };
         return Ok(gate.response(StatusCode::GONE));
@@ -229,10 +230,10 @@ pub(super) async fn sign_out(
     Posted(visitor, NoFields {}): Posted<NoFields>,
 ) -> Result<Response, PageError> {
     app.store.sign_out(visitor.browser()).await?;
-    let mut response = redirect("/dashboard");
-    if let Some(cookie) = set_cookie(&app, &headers, "", 0) {
     // The streams of its pages, which look whether their browser is still signed in.
     app.hub.wake(visitor.viewer.agent.key);
+    let mut response = redirect("/dashboard");
+    if let Some(cookie) = set_cookie(&app, &headers, "", 0) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)
