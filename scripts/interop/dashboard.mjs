@@ -242,6 +242,182 @@ try {
     await page.keyboard.press('Escape');
   });
 
+  // Elsewhere something changes: the page shows it, and what the person has before them stays.
+  const stays = async () => {
+    await page.locator('#live-state[data-state=on]').waitFor();
+    await page.evaluate(() => { window.same = true; });
+  };
+  const stayed = async () => assert(await page.evaluate(() => window.same), 'the page was not loaded again');
+  const ends = (session) => call(`/sessions/${session}/end`, {}, pat);
+
+  await test('a connection is requested, and its code is shown until the other side approves', async () => {
+    const ally = (await call('/agents/register', { name: 'ally' })).api_key;
+    await page.goto(`${base}/dashboard/connections`);
+    await page.getByLabel('For', { exact: true }).selectOption('writer');
+    await page.getByLabel('With', { exact: true }).fill('no such name');
+    await page.getByRole('button', { name: 'Ask', exact: true }).click();
+    await page.locator('.flash.bad').getByText('With: an agent name').waitFor();
+    assert.equal(await page.getByLabel('For', { exact: true }).inputValue(), 'writer');
+    assert.equal(await page.getByLabel('With', { exact: true }).inputValue(), 'no such name');
+    await page.getByLabel('With', { exact: true }).fill('ally');
+    await page.getByRole('button', { name: 'Ask', exact: true }).click();
+    await page.locator('.flash').getByText('Asked.').waitFor();
+    const asked = page.getByRole('region', { name: 'Asked, not answered yet' });
+    const code = await asked.locator('code.command').innerText();
+    await page.reload();
+    assert.equal(await asked.locator('code.command').innerText(), code, 'a reload shows it again');
+    assert.equal(await page.getByText('Asked.', { exact: false }).and(page.locator('.flash')).count(), 0, 'and not the message');
+    await stays();
+    await call('/connections/approve', { verification_code: code }, ally);
+    const row = page.getByRole('region', { name: 'Connected' }).getByRole('row', { name: /writer.*ally/ });
+    await row.waitFor();
+    await asked.waitFor({ state: 'detached' });
+    await call('/connections/revoke', { agent_name: 'writer' }, ally);
+    await row.waitFor({ state: 'detached' });
+    await stayed();
+  });
+
+  await test('what is typed, focused or selected survives what happens meanwhile', async () => {
+    const [guest, other] = await Promise.all(['guest', 'other'].map(async (name) => (await call('/agents/register', { name })).api_key));
+    const ask = (key, name) => call('/connections/request', { target_agent_name: name }, key);
+    await ask(guest, 'coder');
+    await ask(guest, 'tester');
+    await page.goto(`${base}/dashboard/connections`);
+    const ids = await page.evaluate(() => [...document.querySelectorAll('[id]')].map((one) => one.id));
+    assert.equal(new Set(ids).size, ids.length, 'one stranger may ask two agents');
+    await stays();
+    const first = page.locator('#requests li', { hasText: 'guest wants to talk with tester' });
+    await first.getByLabel('Code that guest told you').fill('AB-1');
+    await first.getByRole('button', { name: 'Refuse' }).focus();
+    await ask(other, 'tester');
+    await page.locator('#requests').getByText('other wants to talk with tester').waitFor();
+    assert.equal(await first.getByLabel('Code that guest told you').inputValue(), 'AB-1');
+    assert(await first.getByRole('button', { name: 'Refuse' }).evaluate((button) => button === document.activeElement), 'the focus');
+    await call('/connections/reject', { agent_name: 'guest' }, coder);
+    await page.locator('#requests li', { hasText: 'guest wants to talk with coder' }).waitFor({ state: 'detached' });
+    assert.equal(await first.getByLabel('Code that guest told you').inputValue(), 'AB-1');
+    await stayed();
+
+    await page.goto(`${base}/dashboard/agents/tester`);
+    await stays();
+    await page.getByRole('button', { name: 'Pause' }).focus();
+    await call('/household/members/tester/pause', {}, pat);
+    await page.getByRole('button', { name: 'Resume' }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Resume');
+    await call('/household/members/tester/resume', {}, pat);
+    await page.getByRole('button', { name: 'Pause' }).waitFor();
+
+    const said = await send(coder, 'tester', 'Figures', '', { parts: [{ type: 'text', text: 'Read this sentence' }, { type: 'data', data: { runs: 9 } }] });
+    await page.goto(`${base}/dashboard/conversations/${said.session_id}`);
+    await stays();
+    const summary = page.getByText('Data, ');
+    await summary.click();
+    await page.getByText('Read this sentence').selectText();
+    await send(tester, 'coder', 'Figures', 'Nine runs, then.', { session_id: said.session_id });
+    await page.locator('#exchange').getByText('Nine runs, then.').waitFor();
+    assert.equal(await page.evaluate(() => String(getSelection()).trim()), 'Read this sentence');
+    assert(await summary.evaluate((one) => one === document.activeElement && one.parentElement.open), 'the open data');
+    await stayed();
+  });
+
+  await test('a conversation shows its tasks and its end as they change', async () => {
+    const given = await send(coder, 'writer', 'Count the words', 'All of them.', { kind: 'task' });
+    await call(`/tasks/${given.task.id}/state`, { state: 'working' }, writer);
+    await page.goto(`${base}/dashboard/conversations/${given.session_id}`);
+    await stays();
+    const task = page.locator('main > .flash', { hasText: 'Count the words' });
+    await task.getByText('working').waitFor();
+    await call(`/tasks/${given.task.id}/state`, { state: 'completed' }, writer);
+    await task.getByText('completed').waitFor();
+    await ends(given.session_id);
+    await page.getByText('pat ended this conversation').waitFor();
+    await page.getByText('End', { exact: true }).waitFor({ state: 'detached' });
+    await page.getByRole('textbox', { name: 'Message' }).waitFor({ state: 'detached' });
+    await stayed();
+  });
+
+  await test('a reply that is refused is not lost', async () => {
+    const { session_id: session } = await send(coder, 'pat', 'Short', 'This will end.');
+    await page.goto(`${base}/dashboard/conversations/${session}`);
+    await stays();
+    const message = page.getByRole('textbox', { name: 'Message' });
+    await message.fill('Typed with care');
+    await ends(session);
+    await page.locator('#ended').getByText('pat ended this conversation').waitFor();
+    assert.equal(await message.inputValue(), 'Typed with care');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.locator('.flash.bad').getByText('ended').waitFor();
+    assert.equal(await message.inputValue(), 'Typed with care');
+    assert.equal(page.url(), `${base}/dashboard/conversations/${session}`);
+    await stays();
+    // The second refresh begins when the first is done.
+    for (const text of ['one', 'two']) await Promise.all([page.waitForResponse(page.url()), send(coder, 'writer', 'Refresh', text)]);
+    assert.equal(await message.inputValue(), 'Typed with care', 'nor by the next refresh');
+  });
+
+  await test('a new key is shown once, and a reload does not end it', async () => {
+    const before = await register('rotated');
+    await page.goto(`${base}/dashboard/agents/rotated`);
+    await page.getByText('New key', { exact: true }).click();
+    await page.getByRole('button', { name: 'End its keys, show a new one' }).click();
+    const shown = page.locator('.flash', { hasText: 'shown this once' });
+    const key = await shown.locator('code').first().innerText();
+    await shown.getByText('amb key import rotated').waitFor();
+    await stays();
+    await send(coder, 'rotated', 'Hello', 'A refresh leaves the key where it is');
+    await page.locator('#talks').getByText('A refresh leaves the key').waitFor();
+    assert.equal(await shown.locator('code').first().innerText(), key);
+    await page.reload();
+    assert.equal(page.url(), `${base}/dashboard/agents/rotated`);
+    assert.equal((await call('/agents/me', undefined, key)).name, 'rotated');
+    await assert.rejects(call('/agents/me', undefined, before), /401/);
+    // Without JavaScript a reload repeats the form.
+    const plain = await browser.newContext({ javaScriptEnabled: false });
+    const reader = await plain.newPage();
+    await reader.goto(await link());
+    await reader.waitForURL(`${base}/dashboard`);
+    await reader.goto(`${base}/dashboard/agents/rotated`);
+    await reader.getByText('New key', { exact: true }).click();
+    await reader.getByRole('button', { name: 'End its keys, show a new one' }).click();
+    const second = await reader.locator('.flash code').first().innerText();
+    await reader.reload();
+    await reader.getByText('nothing has changed').waitFor();
+    assert.equal((await call('/agents/me', undefined, second)).name, 'rotated');
+    await plain.close();
+  });
+
+  await test('signing out closes the other pages of the browser at once', async () => {
+    const away = await browser.newContext();
+    const [left, right] = [await away.newPage(), await away.newPage()];
+    await left.goto(await link());
+    await left.waitForURL(`${base}/dashboard`);
+    await right.goto(`${base}/dashboard/agents`);
+    await right.locator('#live-state[data-state=on]').waitFor();
+    await left.getByRole('button', { name: 'Sign out' }).click();
+    await right.getByRole('heading', { name: 'Sign in' }).waitFor({ timeout: 5000 });
+    assert.equal(await right.getByText('coder').count(), 0, 'nothing of the household is left');
+    await away.close();
+  });
+
+  await test('an unknown page is a page, and the overview leads to each request', async () => {
+    assert.equal((await page.goto(`${base}/dashboard/nope`)).status(), 404);
+    await page.getByRole('heading', { name: 'There is nothing here' }).waitFor();
+    await page.goto(`${base}/dashboard`);
+    await page.locator('#needs').getByText('other wants to connect with tester').click();
+    await page.waitForURL(/connections#/);
+    assert(await page.locator(':target').getByText('other wants to talk with tester').isVisible());
+  });
+
+  await test('pages fit a narrow screen', async () => {
+    await register('a-long-one', { capabilities: ['x'.repeat(55), 'review'] });
+    await page.setViewportSize({ width: 390, height: 760 });
+    for (const path of [...pages(), '/dashboard/agents/a-long-one']) {
+      await page.goto(base + path);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 390, path);
+    }
+    await page.setViewportSize({ width: 1280, height: 900 });
+  });
+
   const hostile = ['<script>document.title="owned"</script>', '<img src=x onerror="document.title=\'owned\'">', '[x](javascript:document.title="owned")', '"><svg onload=document.title="owned">', '</textarea></div></main><style>*{display:none!important}</style>', '\u202egnp.exe\u202c', 'z\u0336\u0321a\u0334l\u0310'.repeat(40) + '\u0321\u0336\u0310'.repeat(200), 'x'.repeat(9000), '<meta http-equiv=refresh content="0;url=https://evil.example">', '<base href=https://evil.example/>', '<form action=https://evil.example><button>Send</button></form>'];
   await test('hostile mail changes nothing but its own text', async () => {
     for (const [index, text] of pictures ? [] : hostile.entries()) {
