@@ -165,6 +165,7 @@ macro_rules! store_conformance {
                 a_subject_finds_its_session_in_any_case_and_from_both_sides,
                 only_members_continue_a_session,
                 a_repeated_send_returns_the_same_and_writes_nothing,
+                a_repeat_returns_the_same_when_its_recipient_is_gone,
                 a_key_used_for_another_draft_is_a_conflict,
                 messages_are_stored_with_all_their_fields,
                 replies_and_relays_carry_ttl_and_trace,

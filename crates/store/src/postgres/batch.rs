@@ -133,10 +133,13 @@ impl<'a> SendBatch<'a> {
         let mut outcomes = Vec::with_capacity(messages.len());
         for (caller, message) in messages {
             self.rows.note_received(message.received);
-            outcomes.push(match self.facts.recipient(&message.to) {
-                Some(_) => send(self, caller, message.clone()).map(Some),
-                None => Ok(None),
-            });
+            // A used key has its answer, whether or not the recipient's name still resolves.
+            outcomes.push(
+                match self.facts.recipient(&message.to).is_some() || self.facts.uses_known_key(caller, message) {
+                    true => send(self, caller, message.clone()).map(Some),
+                    false => Ok(None),
+                },
+            );
         }
         Ok(outcomes)
     }

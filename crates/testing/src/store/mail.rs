@@ -103,6 +103,38 @@ pub async fn a_repeated_send_returns_the_same_and_writes_nothing(store: TestStor
     assert_ne!(store.send(&bob, theirs, at(9)).await.unwrap().answer.message_id, first.answer.message_id);
 }
 
+pub async fn a_repeat_returns_the_same_when_its_recipient_is_gone(store: TestStore) {
+    let (alice, bob) = store.pair().await;
+    store.create_group(&bob, &name("crew"), at(1)).await.unwrap();
+    store.invite_to_group(&bob, &name("crew"), &alice.name, at(1)).await.unwrap();
+    store.join_group(&alice, &name("crew"), true).await.unwrap();
+    let first = store.say(&bob, &alice, "Plan", "hello").await.answer;
+    let keyed = |key: &str, to: &str| Draft { idempotency_key: Some(key.into()), ..Draft::text(name(to), "Plan", "x") };
+    let drafts = [
+        keyed("message", "bob"),
+        Draft { kind: Kind::Task, ..keyed("task", "bob") },
+        Draft { session: Some(first.session_id.clone()), ..keyed("session", "bob") },
+        Draft { reply_to: Some(first.message_id.clone()), ..keyed("reply", "bob") },
+        keyed("group", "crew"),
+    ];
+    let mut answers = Vec::new();
+    for draft in &drafts {
+        answers.push(store.send(&alice, draft.clone(), at(2)).await.unwrap().answer);
+    }
+    store.join_group(&alice, &name("crew"), false).await.unwrap();
+    store.delete_agent(&bob, hash_of("bob"), at(3)).await.unwrap();
+    let head = store.event_head(alice.key).await.unwrap();
+    for (draft, answer) in drafts.into_iter().zip(answers) {
+        let again = store.send(&alice, draft.clone(), at(4)).await.unwrap();
+        assert_eq!((again.answer, again.entries.len()), (answer, 0));
+        let other = Draft { parts: vec![Part::text("other")], ..draft.clone() };
+        assert_eq!(code(store.send(&alice, other, at(4)).await), Code::Conflict, "{:?}", draft.idempotency_key);
+        let unused = Draft { idempotency_key: Some("unused".into()), ..draft };
+        assert_eq!(code(store.send(&alice, unused, at(4)).await), Code::NotConnected);
+    }
+    assert_eq!(store.event_head(alice.key).await.unwrap(), head);
+}
+
 pub async fn a_key_used_for_another_draft_is_a_conflict(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let draft = Draft { idempotency_key: Some("k1".into()), ..Draft::text(bob.name.clone(), "Plan", "once") };

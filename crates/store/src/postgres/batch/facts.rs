@@ -297,6 +297,12 @@ impl BatchFacts {
         }
     }
 
+    /// Returns whether the message has an idempotency key that its sender used before.
+    pub(super) fn uses_known_key(&self, caller: &Agent, message: &OutgoingMessage) -> bool {
+        let once = message.once.as_ref();
+        once.is_some_and(|once| self.answers.contains_key(&(caller.key.0, once.key.clone())))
+    }
+
     /// Returns whether two agents may write to each other.
     pub(super) fn consent(&self, a: i64, b: i64) -> Consent {
         self.consent.get(&pair(a, b)).copied().unwrap_or_default()
