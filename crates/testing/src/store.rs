@@ -304,6 +304,7 @@ macro_rules! store_conformance {
                 a_member_gets_no_group_mail_from_senders_outside_its_allow_from,
                 members_leave_and_are_removed_and_a_group_changes_its_owner,
                 an_agent_named_twice_gets_one_copy,
+                a_group_is_not_revealed_by_its_name_in_another_case,
                 the_size_of_a_group_is_limited,
                 the_number_of_an_agents_groups_is_limited,
             ]

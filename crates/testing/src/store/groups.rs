@@ -168,6 +168,19 @@ pub async fn an_agent_named_twice_gets_one_copy(store: TestStore) {
     assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
 }
 
+pub async fn a_group_is_not_revealed_by_its_name_in_another_case(store: TestStore) {
+    let (alice, ..) = crew(&store).await;
+    let stranger = store.enter("stranger").await;
+    let draft = Draft::text(name("crew"), "Plan", "x");
+    for (unknown, other) in [("CREW", "crew"), ("NONE", "none")] {
+        let refused = store.send_all(&stranger, &[name(unknown)], draft.clone(), at(2)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotConnected);
+        assert!(refused.detail().contains(unknown) && !refused.detail().contains(other), "{}", refused.detail());
+    }
+    let sent = store.send_all(&alice, &[name("CREW"), name("crew")], draft, at(3)).await.unwrap();
+    assert_eq!((sent.answer.len(), sent.entries.len()), (1, 2), "a member may write it as it likes");
+}
+
 pub async fn the_size_of_a_group_is_limited(store: TestStore) {
     let (alice, crew) = (store.enter("alice").await, name("crew"));
     store.create_group(&alice, &crew, at(1)).await.unwrap();

@@ -114,7 +114,8 @@ impl BatchFacts {
     }
 
     /// Resolves names to agents and groups, each once, and locks the mailboxes of all of them and of the groups'
-    /// members. An unknown name is returned unchanged.
+    /// members. An unknown name is returned unchanged, and so is that of a group that the caller has not joined: its
+    /// spelling would reveal that it exists.
     pub(super) async fn lock_all(
         &mut self,
         tx: &Transaction<'_>,
@@ -140,12 +141,13 @@ impl BatchFacts {
                 |rows: &[Row]| name.best_match(rows.iter().map(|row| row.get::<_, String>(0)), |name| name.as_str());
             let (agent, group) = (best_match(&agents), best_match(&groups));
             let is_group = agent.is_none() && group.is_some();
-            let name = agent.or(group).map_or_else(|| Ok(name.clone()), |name| row::name(&name))?;
-            if seen.insert(name.clone()) {
+            let resolved = agent.or(group).map_or_else(|| Ok(name.clone()), |name| row::name(&name))?;
+            if seen.insert(resolved.clone()) {
                 if is_group {
-                    self.add_group(tx, logs, caller, &name).await?;
+                    self.add_group(tx, logs, caller, &resolved).await?;
                 }
-                names.push(name);
+                let unknown = is_group && !self.groups.contains_key(&resolved);
+                names.push(if unknown { name.clone() } else { resolved });
             }
         }
         Ok(names)
