@@ -312,6 +312,7 @@ macro_rules! store_conformance {
                 a_transcript_keeps_each_line_once_and_checks_access,
                 transcript_keys_belong_to_owners_and_lines_have_authors,
                 concurrently_appended_lines_are_stored_once,
+                lines_without_a_message_id_are_no_duplicates,
                 search_finds_only_ones_own_mail,
                 mail_of_many_agents_is_indexed_in_one_batch,
                 old_read_mail_can_be_removed_and_nothing_else,

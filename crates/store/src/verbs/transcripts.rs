@@ -20,8 +20,8 @@ use crate::{StoreError, refusals};
 /// Shared records of group chats.
 #[async_trait]
 pub trait TranscriptVerbs: Engine {
-    /// Appends a line of the caller. A line with a known message id changes nothing. The caller's own transcript is
-    /// created with its first line.
+    /// Appends a line of the caller. A line with a known message id changes nothing; an empty id counts as none. The
+    /// caller's own transcript is created with its first line.
     async fn transcript_append(
         &self,
         caller: &Agent,
@@ -30,6 +30,7 @@ pub trait TranscriptVerbs: Engine {
         line: Line,
         now: Timestamp,
     ) -> Result<Appended> {
+        let line = Line { message_id: line.message_id.filter(|id| !id.is_empty()), ..line };
         refusals::check_text("message_id", line.message_id.as_deref())?;
         let asked = (caller.clone(), owner.cloned(), key.clone(), line, to_micros(now));
         write_unlogged(self, Changes::Logs, asked, |tx, (caller, owner, key, line, now)| {

@@ -115,6 +115,17 @@ pub async fn concurrently_appended_lines_are_stored_once(store: TestStore) {
     assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
 }
 
+pub async fn lines_without_a_message_id_are_no_duplicates(store: TestStore) {
+    let alice = store.enter("alice").await;
+    let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
+    for (number, id) in [(1, Some("")), (2, Some("")), (3, None), (4, None)] {
+        let appended = store.transcript_append(&alice, None, &key, line("x", id), at(1)).await.unwrap();
+        assert_eq!((appended.number, appended.duplicate), (number, false), "{id:?}");
+    }
+    let lines = store.transcript_recent(&alice, None, &key, 10).await.unwrap();
+    assert!(lines.len() == 4 && lines.iter().all(|line| line.line.message_id.is_none()), "{lines:?}");
+}
+
 async fn index(store: &TestStore) {
     while store.index_mail().await.unwrap() > 0 {}
 }
