@@ -28,11 +28,7 @@ impl OfficeArgs {
     /// The caller's mailbox, with options for a directory.
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
-            Some(server) => {
-                let key = self.acting_key(server).await?;
-                let opened = Client::open(server.clone(), key).await;
-                Ok(Arc::new(opened.map_err(|error| self.explain_refused_key(server, error))?))
-            }
+            Some(server) => Ok(Arc::new(self.client(server).await?)),
             None => {
                 let mailbox = self.directory(options)?.mailbox(self.acting_agent()?);
                 // Using the office shows that the agent is alive; a server records the same for every request. A
@@ -203,7 +199,8 @@ impl OfficeArgs {
 
     /// The mailbox of the acting agent at a server.
     pub(crate) async fn client(&self, server: &ServerUrl) -> Result<Client, Failure> {
-        Ok(Client::open(server.clone(), self.acting_key(server).await?).await?)
+        let opened = Client::open(server.clone(), self.acting_key(server).await?).await;
+        opened.map_err(|error| self.explain_refused_key(server, error))
     }
 
     /// These arguments with the person of the household as the acting agent, where no agent was named. Not at a server

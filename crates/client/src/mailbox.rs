@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use amb_core::doc::{
-    Access, Acknowledged, AgentEntry, Agents, ApproveBody, ClaimBody, Claimed, ConnectBody, Connected, Connection,
-    ConnectionChange, ConnectionRequested, Connections, Exported, Group, GroupBody, Groups, History, Hits, Household,
-    IdsBody, Inbox, InviteBody, Lines, MessagePage, MessageWithReceipts, NumberedLine, PeerBody, Profile, ProfilePatch,
-    RenewBody, Rotated, SearchHit, SendBody, Sent, ShareBody, StateBody, Tasks,
+    Access, Acknowledged, AgentEntry, Agents, Appended, ApproveBody, ClaimBody, Claimed, ConnectBody, Connected,
+    Connection, ConnectionChange, ConnectionRequested, Connections, Exported, Group, GroupBody, Groups, History, Hits,
+    Household, IdsBody, Inbox, InviteBody, Lines, MessagePage, MessageWithReceipts, NumberedLine, PeerBody, Profile,
+    ProfilePatch, RenewBody, Rotated, SearchHit, SendBody, Sent, ShareBody, StateBody, Tasks,
 };
 use amb_core::error::if_found;
 use amb_core::event::EventPage;
@@ -133,6 +133,13 @@ impl Client {
         let call = self.http.get(&["transcripts", key.as_str()]).query("after", Some(after));
         let call = call.query("wait", Some(MAX_POLL.as_secs())).query("owner", owner);
         Ok(self.http.fetch::<Lines>(call).await?.lines)
+    }
+
+    /// Adds a line to the caller's transcript, or to the one that `owner` shares. Returns its number, and whether a line
+    /// with its message id was there before.
+    pub async fn append_line(&self, owner: Option<&AgentName>, key: &TranscriptKey, line: &Line) -> Result<Appended> {
+        let call = self.http.post(&["transcripts", key.as_str()], line)?.with_fresh_key();
+        self.http.fetch(call.query("owner", owner)).await
     }
 
     /// Grants a connected agent access to a transcript of the caller's; `None` revokes it.
@@ -325,12 +332,11 @@ impl Mailbox for Client {
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
-        self.http.execute(self.http.post(&["transcripts", key.as_str()], &line)?.with_fresh_key()).await
+        self.append_line(None, key, &line).await.map(drop)
     }
 
     async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
-        let call = self.http.post(&["transcripts", key.as_str()], &line)?.with_fresh_key();
-        self.http.execute(call.query("owner", Some(owner))).await
+        self.append_line(Some(owner), key, &line).await.map(drop)
     }
 
     async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {

@@ -14,6 +14,8 @@ use crate::input::stdin;
 use crate::output::{Output, visible};
 use crate::signals::interrupted;
 
+const NO_OWNERS: &str = "transcripts in files have no owner; --server URL names an office";
+
 /// Append to, read and follow the shared record of a group chat
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -138,12 +140,14 @@ impl TranscriptCommand {
             TranscriptVerb::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
                 let content = if text == "-" { stdin()? } else { text };
                 let line = Line { role, content, sender, author: None, message_id, ts: timestamp_ms };
-                match (place.is_remote(office), &place.owner) {
-                    (true, None) => office.open().await?.transcript_append(&key, line).await?,
-                    (_, Some(owner)) => office.open().await?.transcript_append_to(owner, &key, line).await?,
-                    (false, None) => place.store()?.append(&key, line).await?,
+                if !place.is_remote(office) && place.owner.is_none() {
+                    place.store()?.append(&key, line).await?;
+                    output.note("appended");
+                    return Ok(());
                 }
-                output.note("appended");
+                let mailbox = office.client(office.server_or(NO_OWNERS)?).await?;
+                let appended = mailbox.append_line(place.owner.as_ref(), &key, &line).await?;
+                output.note(if appended.duplicate { "already there: a line has this message id" } else { "appended" });
                 Ok(())
             }
             TranscriptVerb::Recent { key, limit, place } => {
@@ -191,7 +195,7 @@ async fn follow_at_server(
     key: &TranscriptKey,
     owner: Option<&AgentName>,
 ) -> Result<(), Failure> {
-    let server = office.server_or("transcripts in files have no owner; --server URL names an office")?;
+    let server = office.server_or(NO_OWNERS)?;
     let mailbox = office.client(server).await?;
     let mut last = mailbox.transcript_end(owner, key).await?;
     let mut backoff = Backoff::default();

@@ -207,6 +207,10 @@ async fn a_transcript_is_shared_and_taken_back() {
         ["--as", who, "transcript", "append", "chat:1", text, "--role", "user", "--sender", who]
     };
     machine.does(&append("ann", "shall we ship?")).await;
+    for expected in ["appended", "already there"] {
+        let heard = machine.run(&[&append("ann", "heard")[..], &["--message-id", "om_1"]].concat()).await;
+        assert!(heard.status.success() && said(&heard).contains(expected), "{}", said(&heard));
+    }
     let read = ["--as", "ben", "transcript", "recent", "chat:1", "--owner", "ann"];
     assert_eq!(machine.run(&read).await.status.code(), Some(3));
     machine.does(&["--as", "ann", "transcript", "share", "chat:1", "ben"]).await;
