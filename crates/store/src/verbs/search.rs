@@ -71,9 +71,11 @@ pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 type Hit = (MessageId, SessionId, String, AgentName, Timestamp, String);
 
 async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<Vec<SearchHit>> {
-    let (text, subject) = (terms(&query.text), query.subject.as_deref().map(terms).unwrap_or_default());
-    let has_nul = query.text.contains('\0') || query.subject.as_ref().is_some_and(|subject| subject.contains('\0'));
-    if has_nul || (!query.text.trim().is_empty() && text.is_empty()) {
+    let in_subject = query.subject.as_deref().unwrap_or_default();
+    let (text, subject) = (terms(&query.text), terms(in_subject));
+    let matches_nothing =
+        |asked: &str, terms: &[String]| asked.contains('\0') || (!asked.trim().is_empty() && terms.is_empty());
+    if matches_nothing(&query.text, &text) || matches_nothing(in_subject, &subject) {
         return Ok(Vec::new());
     }
     let from = match &query.from {

@@ -160,6 +160,15 @@ pub async fn search_finds_only_ones_own_mail(store: TestStore) {
     assert_eq!(find(&alice, SearchQuery { from: Some(name("BOB")), ..text("fox") }).await, ["2"]);
     assert_eq!(find(&alice, SearchQuery { from: Some(name("nobody")), ..text("fox") }).await, Vec::<String>::new());
     assert_eq!(find(&alice, SearchQuery { subject: Some("release".into()), ..text("fox") }).await, ["2", "1"]);
+    for nothing in ["🚀", "???"] {
+        let in_subject =
+            |text: &str| SearchQuery { subject: Some(nothing.into()), text: text.into(), ..SearchQuery::default() };
+        assert_eq!(find(&alice, text(nothing)).await, Vec::<String>::new());
+        assert_eq!(find(&alice, in_subject("fox")).await, Vec::<String>::new());
+        assert_eq!(find(&alice, in_subject("")).await, Vec::<String>::new());
+    }
+    let from_bob = SearchQuery { from: Some(bob.name.clone()), subject: Some(" ".into()), ..SearchQuery::default() };
+    assert_eq!(find(&alice, from_bob).await, ["2"]);
     assert_eq!(find(&alice, SearchQuery { after: Some(at(2)), before: Some(at(3)), ..text("fox") }).await, ["2"]);
     let [early, late] = ["0001-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].map(|time| time.parse().ok());
     assert_eq!(find(&alice, SearchQuery { after: early, before: late, ..text("fox") }).await, ["3", "2", "1"]);
