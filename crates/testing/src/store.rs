@@ -218,6 +218,7 @@ macro_rules! store_conformance {
                 a_revoked_connection_carries_no_mail,
                 a_blocked_agent_is_refused_without_learning_of_the_block,
                 requests_expire_and_notify_the_requester,
+                requests_to_a_deleted_agent_notify_the_requester,
                 no_send_succeeds_after_a_revocation_was_answered,
             ]
             household: [

@@ -276,6 +276,7 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
 /// Returns the agents that get an event when this agent is deleted.
 async fn affected_by(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let mut agents = connections::peers_of(db, agent).await?;
+    agents.extend(connections::requesters_of(db, agent).await?);
     agents.extend(tasks::sides_of_open(db, agent).await?);
     agents.extend(household::housemates(db, agent).await?);
     Ok(agents)

@@ -417,7 +417,14 @@ pub(super) async fn peers_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     db.rows(sql, values![agent]).await
 }
 
-/// Ends all connections and requests of an agent that is deleted, with an event to those it was connected with.
+/// Returns the agents whose requests to an agent are pending.
+pub(super) async fn requesters_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
+    let sql = "SELECT requester_id FROM connections WHERE target_id = $1 AND status = 'PENDING' ORDER BY id";
+    db.rows(sql, values![agent]).await
+}
+
+/// Ends all connections and requests of an agent that is deleted, with an event to those it was connected with and to
+/// those who asked it for a connection.
 pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
     let me = caller.key.0;
     for peer in peers_of(tx, me).await? {
@@ -426,13 +433,14 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
             tx.log_event(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
         }
     }
-    for side in ["requester_id", "target_id"] {
-        let sql = format!(
-            "UPDATE connections SET status = 'EXPIRED', updated_at = $2 WHERE {side} = $1 AND status = 'PENDING'"
-        );
-        tx.execute(&sql, values![me, now]).await?;
+    for requester in requesters_of(tx, me).await? {
+        if let Some(id) = set_status(tx, Between::FromTo(requester, me), "PENDING", "EXPIRED", now).await? {
+            tx.log_event(requester, changed(id, &caller.name, ConnectionStatus::Expired), now).await?;
+        }
     }
-    Ok(())
+    let sql =
+        "UPDATE connections SET status = 'EXPIRED', updated_at = $2 WHERE requester_id = $1 AND status = 'PENDING'";
+    tx.execute(sql, values![me, now]).await.map(drop)
 }
 
 /// Selects connections as `$1`, one side of them, sees them.

@@ -91,6 +91,23 @@ pub async fn a_blocked_agent_is_refused_without_learning_of_the_block(store: Tes
     );
 }
 
+pub async fn requests_to_a_deleted_agent_notify_the_requester(store: TestStore) {
+    let (alice, bob) = (store.enter("alice").await, store.enter("bob").await);
+    let (carol, dave) = (store.enter("carol").await, store.enter("dave").await);
+    for (from, to) in [(&alice, &bob), (&carol, &bob), (&bob, &dave)] {
+        store.request_connection(from, Ask::new(to.name.clone(), None), at(1)).await.unwrap();
+    }
+    let gone = store.delete_agent(&bob, hash_of("bob"), at(2)).await.unwrap();
+    let told: Vec<_> = gone.entries.iter().map(|one| one.agent).collect();
+    assert_eq!(told, [alice.key, carol.key], "those who asked");
+    for requester in [&alice, &carol] {
+        let log = store.events(requester.key, 0, 10).await.unwrap();
+        assert_eq!(changes(&log), [ConnectionStatus::Expired]);
+        assert_eq!(status(&store, requester, &bob).await, Some(ConnectionStatus::Expired));
+    }
+    assert_eq!(store.pending_connections(&dave, at(3)).await.unwrap(), []);
+}
+
 pub async fn requests_expire_and_notify_the_requester(store: TestStore) {
     let alice = store.enter("alice").await;
     for n in 0..3 {
