@@ -247,6 +247,7 @@ macro_rules! store_conformance {
             stepping_in: [
                 a_paused_agents_mail_arrives_in_order_when_it_is_resumed,
                 only_the_person_steps_in_and_only_in_its_household,
+                agents_are_resumed_when_their_person_is_deleted,
                 an_ended_conversation_accepts_no_mail,
                 only_the_owners_person_ends_a_groups_conversation,
                 no_send_succeeds_after_a_conversation_was_ended,

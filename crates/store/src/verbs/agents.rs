@@ -5,7 +5,7 @@ use amb_core::{AgentName, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
-use super::{connections, groups, household, tasks, wake};
+use super::{connections, groups, household, stepping_in, tasks, wake};
 use crate::engine::{
     Cached, Changes, Db, Engine, Exclusive, Failed, FromRow, Query, ReadLength, Row, Tried, Tx, read, values, write,
     write_unlogged,
@@ -90,7 +90,8 @@ pub trait AgentVerbs: Engine {
     }
 
     /// Deletes the caller: its key, its connections, its open tasks. Others keep the mail they exchanged with it, and
-    /// its name stays taken. `shown` must be its current key, as in [`AgentVerbs::rotate_key`].
+    /// its name stays taken. The agents that a person paused are resumed. `shown` must be its current key, as in
+    /// [`AgentVerbs::rotate_key`].
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let asked = (caller.clone(), shown, to_micros(now));
         let _clear = self.key_cache().clear_on_drop();
@@ -256,6 +257,9 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
     }
     tasks::end_all_of(tx, caller, now).await?;
     connections::end_all_of(tx, caller, now).await?;
+    if caller.person {
+        stepping_in::resume_all(tx, caller, now).await?;
+    }
     household::log_deleted(tx, caller, now).await?;
     tx.flush().await?;
     // Where the key was rotated or the agent deleted meanwhile, this fails and rolls everything back.

@@ -180,7 +180,6 @@ async fn locked_member(tx: &mut dyn Tx, caller: &Agent, member: &AgentName) -> T
 }
 
 async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused: bool, now: Timestamp) -> Tried<()> {
-    let me = caller.key.0;
     let member = locked_member(tx, caller, member).await?;
     if member.person {
         return Err(refusals::person_is_not_paused().into());
@@ -188,6 +187,22 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     if is_paused(tx, member.id).await? == paused {
         return Ok(());
     }
+    write_paused(tx, caller, &member, paused, now).await
+}
+
+/// Resumes all agents of a person who is deleted: nobody else could. Their mailboxes are locked.
+pub(super) async fn resume_all(tx: &mut dyn Tx, person: &Agent, now: Timestamp) -> Tried<()> {
+    let Some(household) = household_of(tx, person.key.0).await? else { return Ok(()) };
+    for member in household::members_of(tx, household).await? {
+        if is_paused(tx, member.id).await? {
+            write_paused(tx, person, &member, false, now).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Pauses or resumes a member, with an event to it and to the person.
+async fn write_paused(tx: &mut dyn Tx, caller: &Agent, member: &MemberRow, paused: bool, now: Timestamp) -> Tried<()> {
     let agent = member.name.clone();
     let act = if paused { Act::Paused { agent } } else { Act::Resumed { agent } };
     // The last entry that a paused agent sees.
@@ -200,7 +215,7 @@ async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused:
     };
     tx.execute(set, values![member.id, at, by, from]).await?;
     tx.invalidate(Cached::Card(&member.name));
-    log_act(tx, vec![me], &caller.name, &act, now).await
+    log_act(tx, vec![caller.key.0], &caller.name, &act, now).await
 }
 
 /// The columns of a session to end.

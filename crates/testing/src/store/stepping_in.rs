@@ -90,6 +90,25 @@ pub async fn a_paused_agents_mail_arrives_in_order_when_it_is_resumed(store: Tes
     assert!(!store.say(&friend, &coder, "Plan", "six").await.answer.paused);
 }
 
+pub async fn agents_are_resumed_when_their_person_is_deleted(store: TestStore) {
+    let ann = store.household_of("ann").await;
+    let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
+    store.set_paused(&ann, &coder.name, true, at(1)).await.unwrap();
+    let end = store.event_head(coder.key).await.unwrap();
+    store.say(&writer, &coder, "Plan", "waits").await;
+    let gone = store.delete_agent(&ann, hash_of("ann"), at(2)).await.unwrap();
+    assert_eq!(gone.entries.iter().filter(|one| one.agent == coder.key).count(), 1);
+    assert!(!gone.entries.iter().any(|one| one.agent == writer.key), "it was not paused");
+    assert!(!store.is_paused(coder.key).await.unwrap());
+    assert!(!store.agent(&writer, &coder.name, at(3)).await.unwrap().paused);
+    assert_eq!(store.household(&coder, at(3)).await.unwrap().members[0].paused_by, None);
+    assert_eq!(store.messages_after(&coder, end).await, [(Kind::Message, "waits".to_owned())]);
+    assert_eq!(store.acts(&coder).await.last(), Some(&("ann".to_owned(), Act::Resumed { agent: coder.name.clone() })));
+    assert!(!store.say(&writer, &coder, "Plan", "arrives").await.answer.paused);
+    assert_eq!(store.claim(&coder, all(), at(4)).await.unwrap().answer.len(), 2);
+    store.leave_household(&coder, &coder.name, at(5)).await.unwrap();
+}
+
 pub async fn only_the_person_steps_in_and_only_in_its_household(store: TestStore) {
     let ann = store.household_of("ann").await;
     let (coder, writer) = (store.join("coder", OWNER).await, store.join("writer", OWNER).await);
