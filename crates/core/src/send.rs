@@ -202,6 +202,11 @@ pub fn no_message(id: &MessageId) -> OfficeError {
     OfficeError::not_found(format!("no message {id} came to you or was sent by you"))
 }
 
+/// The error for a message that was not delivered to the caller, where having sent it is not enough.
+pub fn not_delivered(id: &MessageId) -> OfficeError {
+    OfficeError::not_found(format!("no message {id} came to you"))
+}
+
 /// The error for a session that does not exist.
 pub fn no_session() -> OfficeError {
     OfficeError::not_found("no such session; `inbox` lists yours")

@@ -282,6 +282,7 @@ macro_rules! store_conformance {
                 a_receipt_says_queued_then_delivered_then_read,
                 a_ring_is_told_to_the_sender_once_and_reads_nothing,
                 an_ack_is_atomic,
+                a_receipt_for_ones_own_message_names_the_reason,
                 messages_are_listed_by_filter_and_page,
                 a_claimed_message_has_one_holder_until_its_lease_ends,
                 a_lease_is_renewed_only_before_it_ends,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::mailbox::ClaimRequest;
 use amb_core::receipt::Receipt;
-use amb_core::send::no_message;
+use amb_core::send::not_delivered;
 use amb_core::{Event, Message, MessageId, Priority, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -17,7 +17,6 @@ use crate::engine::{
     Cached, Changes, Db, Engine, Exclusive, Query, Tried, Tx, from_row, values, write, write_unlogged,
 };
 use crate::error::Result;
-use crate::outgoing::message_uuid;
 use crate::page_budget::PageBudget;
 use crate::query::{Handed, MAX_HANDED};
 use crate::row::{self, MessageRow};
@@ -113,7 +112,8 @@ from_row!(Marked: message delivered_at read_at rung_at public_id sender created_
 
 /// Returns the deliveries of these messages to the caller; `not_found` where one was not delivered to it.
 async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried<Vec<Delivery>> {
-    let uuids = ids.iter().map(message_uuid).collect::<Result<Vec<_>>>()?;
+    let uuid = |id: &MessageId| id.as_uuid().ok_or_else(|| not_delivered(id));
+    let uuids = ids.iter().map(uuid).collect::<Result<Vec<_>>>()?;
     let sql = format!(
         "SELECT m.public_id, m.id, m.sender_id FROM messages m JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $1
          WHERE m.public_id {}",
@@ -121,7 +121,7 @@ async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried
     );
     let found: Vec<(Uuid, Delivery)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
     let found: HashMap<Uuid, Delivery> = found.into_iter().collect();
-    let delivery = |(id, uuid): (&MessageId, &Uuid)| found.get(uuid).copied().ok_or_else(|| no_message(id).into());
+    let delivery = |(id, uuid): (&MessageId, &Uuid)| found.get(uuid).copied().ok_or_else(|| not_delivered(id).into());
     ids.iter().zip(&uuids).map(delivery).collect()
 }
 

@@ -107,6 +107,22 @@ pub async fn an_ack_is_atomic(store: TestStore) {
     assert_eq!(store.inbox(&bob, false, at(3)).await.unwrap().unread(), 0);
 }
 
+pub async fn a_receipt_for_ones_own_message_names_the_reason(store: TestStore) {
+    let (alice, bob) = store.pair().await;
+    let ids = [store.say(&alice, &bob, "Plan", "1").await.answer.message_id];
+    store.message(&alice, &ids[0]).await.unwrap();
+    let lease = std::time::Duration::from_secs(60);
+    let refused = [
+        store.ack(&alice, &ids, at(2)).await.unwrap_err(),
+        store.rung(&alice, &ids, at(2)).await.unwrap_err(),
+        store.release(&alice, &ids).await.unwrap_err(),
+        store.renew(&alice, &ids, lease, at(2)).await.unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!((error.code(), error.detail()), (Code::NotFound, &*format!("no message {} came to you", ids[0])));
+    }
+}
+
 pub async fn messages_are_listed_by_filter_and_page(store: TestStore) {
     let (alice, bob) = store.pair().await;
     let carol = store.enter("carol").await;
