@@ -138,15 +138,15 @@ pub enum SessionChoice<S> {
 /// Decides a send.
 ///
 /// # Errors
-/// The first of these that holds: `invalid` for mail to oneself in a household, `not_connected` or `not_allowed` by
-/// [`may_write`], `invalid` for a task to a group, `too_large` for too many copies, `over_quota`, `not_found` for the
-/// message that it names, `loop_refused`, `not_found` or `forbidden` for the session that it names, `invalid` without
-/// session and subject.
+/// The first of these that holds: `invalid` for mail to oneself in a household (else `not_connected`), `not_connected`
+/// or `not_allowed` by [`may_write`], `invalid` for a task to a group, `too_large` for too many copies, `over_quota`,
+/// `not_found` for the message that it names, `loop_refused`, `not_found` or `forbidden` for the session that it names,
+/// `invalid` without session and subject.
 pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
     let Facts { from, to, kind, recipient, .. } = facts;
     match recipient {
         // An agent is in its own household, but a session has two sides. In a directory it may leave itself a note.
-        Recipient::Agent { consent, .. } if from == to && consent.same_household => return Err(to_oneself()),
+        Recipient::Agent { consent, .. } if from == to && !consent.connected => return Err(to_oneself(consent)),
         // A task from a sender outside `allow_from` is rejected as a task, not refused.
         Recipient::Agent { consent, allowed, .. } => may_write(consent, from, to, allowed || *kind == Kind::Task)?,
         Recipient::Group { .. } if *kind == Kind::Task => {
@@ -193,8 +193,9 @@ fn hop<S>(facts: &Facts<'_, S>) -> Result<Hop, OfficeError> {
     })
 }
 
-fn to_oneself() -> OfficeError {
-    OfficeError::invalid("you cannot write to yourself here; name another agent")
+fn to_oneself(consent: Consent) -> OfficeError {
+    let code = if consent.same_household { Code::Invalid } else { Code::NotConnected };
+    OfficeError::new(code, "an agent cannot write to itself; name another agent")
 }
 
 /// The error for a message that does not exist or that the caller may not see, which look the same.
@@ -276,12 +277,15 @@ mod tests {
         let two = two();
         let to_ann = |consent| {
             let recipient = Recipient::Agent { consent, card: &two.card, allowed: true, current_tasks: 0 };
-            decide(Facts { to: &two.ann, recipient, ..facts(&two, &Kind::Message) }).map_err(|error| error.code())
+            decide(Facts { to: &two.ann, recipient, ..facts(&two, &Kind::Message) })
         };
         assert!(to_ann(Consent::DIRECTORY).is_ok());
         let household = Consent { same_household: true, ..Consent::default() };
-        assert_eq!(to_ann(household).unwrap_err(), Code::Invalid);
-        assert_eq!(to_ann(Consent::default()).unwrap_err(), Code::NotConnected);
+        for (consent, code) in [(household, Code::Invalid), (Consent::default(), Code::NotConnected)] {
+            let refused = to_ann(consent).unwrap_err();
+            assert_eq!(refused.code(), code);
+            assert_eq!(refused.detail(), "an agent cannot write to itself; name another agent");
+        }
     }
 
     #[test]

@@ -270,6 +270,10 @@ pub(crate) fn no_transcript(owner: Option<&AgentName>, key: &TranscriptKey) -> S
     })
 }
 
+pub(crate) fn share_with_oneself() -> StoreError {
+    StoreError::new(Code::NotConnected, "an agent reads and writes its own transcripts; name another agent")
+}
+
 pub(crate) fn read_only_transcript(key: &TranscriptKey) -> StoreError {
     let detail = format!("you may read the transcript {:?} and not write to it; its owner can let you", key.as_str());
     StoreError::new(Code::Forbidden, detail)

@@ -44,7 +44,7 @@ async fn refused(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) 
     if error.code() == Code::LoopRefused {
         app.loops.record(Stopped::now(caller, to, &error));
     }
-    if error.code() != Code::NotConnected {
+    if error.code() != Code::NotConnected || to.folded() == caller.name.folded() {
         return error.into();
     }
     let links = app.store.connections(caller).await.unwrap_or_default();

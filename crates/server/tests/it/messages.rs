@@ -36,6 +36,24 @@ async fn test_send_message_no_connection(server: TestServer) {
     assert_eq!(answer.status, 403, "{}", answer.body);
 }
 
+async fn an_agent_cannot_write_to_itself(server: TestServer) {
+    let (alice, near) = (server.register("alice-agent").await, server.register("alice-agenda").await);
+    server.connect(&alice, &near).await;
+    for me in ["alice-agent", "ALICE-AGENT"] {
+        let body = json!({"to": me, "subject": "Plan", "content": "hello"});
+        let many = json!({"to": [me, near.name], "subject": "Plan", "content": "hello"});
+        for (path, body) in [("/messages/send", body), ("/messages/send-many", many)] {
+            let problem = server.post(&alice, path, body).await.problem(403, "not_connected");
+            assert_eq!(problem["detail"], "an agent cannot write to itself; name another agent");
+        }
+    }
+    let line = json!({"role": "user", "content": "x", "sender": "ann"});
+    server.post(&alice, "/transcripts/chat:1", line).await.expect(201);
+    let share = json!({"agent_name": alice.name, "access": "read"});
+    let problem = server.post(&alice, "/transcripts/chat:1/share", share).await.problem(403, "not_connected");
+    assert_eq!(problem["detail"], "an agent reads and writes its own transcripts; name another agent");
+}
+
 async fn test_send_message_to_session(server: TestServer) {
     let (alice, bob) = server.pair().await;
     let carol = server.register("carol-agent").await;
@@ -111,6 +129,7 @@ crate::on_every_store!(
     test_send_message_new_session,
     test_send_message_existing_session,
     test_send_message_no_connection,
+    an_agent_cannot_write_to_itself,
     test_send_message_to_session,
     lengths_count_characters,
     parts_priority_and_metadata_arrive_as_they_were_sent,

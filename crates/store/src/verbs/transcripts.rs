@@ -187,7 +187,11 @@ async fn share(
     tx.lock(&[me, peer]).await?;
     match access {
         Some(access) => {
-            consent(tx, me, peer).await?.check(with)?;
+            let consent = consent(tx, me, peer).await?;
+            if peer == me && !consent.is_given() {
+                return Err(refusals::share_with_oneself().into());
+            }
+            consent.check(with)?;
             let sql = "INSERT INTO transcript_access (transcript_id, agent_id, may_write) VALUES ($1, $2, $3)
                        ON CONFLICT (transcript_id, agent_id) DO UPDATE SET may_write = excluded.may_write";
             tx.execute(sql, values![id, peer, access == Access::Write]).await?;
