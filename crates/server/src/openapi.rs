@@ -7,7 +7,7 @@ use amb_core::doc::ProblemBody;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{self, IntoResponse};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -169,7 +169,21 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
         "maxItems": 100,
     });
     schemas["SendManyBody"] = many;
+    mark_optional_bodies(&mut document);
     serde_json::to_string_pretty(&document)
+}
+
+/// Marks the bodies that need no field as optional: an empty body counts as `{}`.
+fn mark_optional_bodies(document: &mut Value) {
+    let schemas = document["components"]["schemas"].clone();
+    let items = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    for operation in items.filter_map(Value::as_object_mut).flat_map(|item| item.values_mut()) {
+        let schema = operation.pointer("/requestBody/content/application~1json/schema/$ref").and_then(Value::as_str);
+        let schema = schema.and_then(|schema| schemas.get(schema.rsplit('/').next()?));
+        if schema.is_some_and(|schema| schema.get("required").is_none()) {
+            operation["requestBody"]["required"] = json!(false);
+        }
+    }
 }
 
 /// `GET /openapi.json`. The document is built at the first request, because it takes megabytes of memory.

@@ -122,6 +122,12 @@ async fn drain(mut frames: BodyDataStream, most: usize) {
 /// shape.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|_| Problem::malformed("the body is not valid UTF-8"))?;
+    // Nothing is sent where every field is optional.
+    if text.is_empty()
+        && let Ok(defaults) = serde_json::from_str("{}")
+    {
+        return Ok(defaults);
+    }
     // Also refuses arrays, which serde would read as structs by position.
     if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
         return match serde_json::from_str::<IgnoredAny>(text) {
@@ -187,6 +193,13 @@ mod tests {
         }
         assert_eq!(parse::<Pair>(b"{\"a\":1,\"b\":\"\xff\"}").unwrap_err().status().as_u16(), 400);
         assert_eq!(status(&format!("{{\"a\":{}", "[".repeat(100_000))), 400, "deep nesting ends early");
+    }
+
+    #[test]
+    fn an_empty_body_is_an_object_without_fields() {
+        assert_eq!(parse::<amb_core::doc::RotateBody>(b"").unwrap().grace_seconds, None);
+        assert_eq!(parse::<amb_core::doc::RotateBody>(b" ").unwrap_err().status().as_u16(), 400);
+        assert_eq!(parse::<amb_core::doc::StateBody>(b"").unwrap_err().status().as_u16(), 400);
     }
 
     #[test]

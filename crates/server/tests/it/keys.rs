@@ -120,7 +120,18 @@ async fn a_key_that_ends_before_its_body_arrives_does_nothing(server: TestServer
     assert_eq!(server.get(&bob, "/inbox").await.expect(200)["sessions"], json!([]));
 }
 
+async fn a_body_without_required_fields_can_be_left_out(server: TestServer) {
+    let alice = server.register("alice-agent").await;
+    let empty = async |key: &str, path: &str| server.call(Method::POST, path, Some(key), None).await;
+    empty(&alice.key, "/messages/claim").await.expect(200);
+    empty(&alice.key, "/groups").await.problem(400, "malformed");
+    let rotated = empty(&alice.key, "/agents/me/rotate-key").await.expect(200);
+    let me = server.call(Method::GET, "/agents/me", rotated["api_key"].as_str(), None).await.expect(200);
+    assert!(me["previous_key_until"].is_string() && rotated["previous_key_until"] == me["previous_key_until"], "{me}");
+}
+
 crate::on_every_store!(
+    a_body_without_required_fields_can_be_left_out,
     a_key_in_its_grace_period_cannot_lock_its_owner_out,
     a_key_that_ends_before_its_body_arrives_does_nothing,
 );
