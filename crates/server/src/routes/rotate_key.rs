@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use amb_core::doc::{RotateBody, Rotated};
 use amb_core::{OfficeError, Timestamp};
+use amb_store::to_micros;
 use axum::extract::State;
 
 use crate::app::App;
@@ -28,7 +29,8 @@ pub(crate) async fn rotate_key(
     let grace = body.grace_seconds.map_or(app.config.key_grace, |seconds| Duration::from_secs(seconds.into()));
     let until = match grace.is_zero() {
         true => None,
-        false => Some(now.checked_add(grace).map_err(OfficeError::internal)?),
+        // To the precision of the database, which later answers this time.
+        false => Some(to_micros(now.checked_add(grace).map_err(OfficeError::internal)?)),
     };
     let key = ApiKey::fresh()?;
     app.store.rotate_key(&caller, shown, key.to_keep(), until, now).await?;
