@@ -13,8 +13,6 @@ use crate::output::Output;
 pub(crate) enum Failure {
     /// The office returned an error.
     Office(OfficeError),
-    /// The office accepted a task and rejected it at once. The send itself succeeded.
-    Rejected(String),
     /// Something else failed.
     Other(anyhow::Error),
 }
@@ -61,7 +59,6 @@ impl Failure {
     pub(crate) fn detail(&self) -> String {
         match self {
             Failure::Office(error) => error.detail().to_owned(),
-            Failure::Rejected(detail) => detail.clone(),
             // Errors of TOML end with a line break.
             Failure::Other(error) => format!("{error:#}").trim_end().to_owned(),
         }
@@ -77,7 +74,6 @@ impl Failure {
                 Some(code.filter(|code| *code != Code::NotFound).unwrap_or(Code::Unavailable))
             }
             Failure::Office(error) => Some(error.code()),
-            Failure::Rejected(_) => None,
             Failure::Other(error) => error.chain().find_map(code_of_cause),
         }
     }
@@ -90,11 +86,7 @@ impl Failure {
         {
             return ExitCode::SUCCESS;
         }
-        let (name, exit_code) = match (&self, self.code()) {
-            (_, Some(code)) => (code.as_str(), exit_code(code)),
-            (Failure::Rejected(_), None) => ("rejected", REFUSED),
-            (_, None) => ("failed", 1),
-        };
+        let (name, exit_code) = self.code().map_or(("failed", 1), |code| (code.as_str(), exit_code(code)));
         output.error(name, &self.detail());
         if let Failure::Office(error) = &self
             && let Some(cause) = error.source()
@@ -123,15 +115,12 @@ fn code_of_cause(error: &(dyn Error + 'static)) -> Option<Code> {
     }
 }
 
-/// The exit code where the office refuses, or the state of something does not allow it.
-const REFUSED: u8 = 5;
-
 fn exit_code(code: Code) -> u8 {
     match code {
         Code::Invalid | Code::TooLarge => 2,
         Code::NotFound | Code::Gone => 3,
         Code::Unauthorized | Code::Forbidden | Code::OldKey | Code::NotConnected | Code::NotAllowed => 4,
-        Code::Conflict | Code::LoopRefused | Code::IllegalMove | Code::OverQuota => REFUSED,
+        Code::Conflict | Code::LoopRefused | Code::IllegalMove | Code::OverQuota => 5,
         Code::TooManyRequests | Code::Unavailable => 6,
         Code::Unsupported => 7,
         _ => 1,

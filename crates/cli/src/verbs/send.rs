@@ -91,17 +91,14 @@ impl SendCommand {
             }
         };
         composed.into_iter().for_each(ComposedText::discard_draft);
-        if let Some(reason) = &sent.reason {
-            if output.json {
-                output.document(&sent)?;
+        let line = match &sent.reason {
+            // The send has succeeded: the task is recorded as rejected, and the sender has the update.
+            Some(reason) => format!("the task for {to} was rejected ({}): {reason}", sent.message_id),
+            None if output.for_person => {
+                let task = sent.task.as_ref().map_or(String::new(), |task| format!(", task {}", task.id));
+                output.wrap(&format!("sent to {to}{}{task}", in_subject(&sent.subject)), 0)
             }
-            return Err(Failure::Rejected(format!("the task for {to} was rejected ({}): {reason}", sent.message_id)));
-        }
-        let line = if output.for_person {
-            let task = sent.task.as_ref().map_or(String::new(), |task| format!(", task {}", task.id));
-            output.wrap(&format!("sent to {to}{}{task}", in_subject(&sent.subject)), 0)
-        } else {
-            format!("sent {} to {to} in session {}", sent.message_id, sent.session_id)
+            None => format!("sent {} to {to} in session {}", sent.message_id, sent.session_id),
         };
         output.result(&sent, line)?;
         if sent.paused {
