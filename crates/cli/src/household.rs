@@ -88,6 +88,33 @@ pub(crate) fn person(server: &ServerUrl) -> Result<Option<AgentName>> {
     Ok(read()?.remove(&server.to_string()).and_then(|known| known.person))
 }
 
+/// Stores a token that the office knows; returns once it is on disk. An owner's token is not replaced by a machine's:
+/// with that, this user would lose the person. The person is kept as far as its key is here.
+pub(crate) async fn join(server: &ServerUrl, token: &SecretString) -> Result<PathBuf, Failure> {
+    let joined = amb_client::household_token(server, token).await?;
+    if let Some(known) = read()?.remove(&server.to_string()).filter(|_| !joined.owner) {
+        match amb_client::household_token(server, &known.token.into()).await {
+            Ok(known) if known.owner => {
+                let detail = format!(
+                    "the owner's token for {server} is kept here, and this is a machine's, which can do less; run \
+                     `amb join` on the machine that you invited"
+                );
+                return Err(OfficeError::new(Code::Conflict, detail).into());
+            }
+            Err(error) if error.code() != Code::Unauthorized => return Err(error.into()),
+            _ => {}
+        }
+    }
+    let person = match joined.person {
+        Some(person) => keys::find(server, &person)?.map(|_| person),
+        None => None,
+    };
+    let household = KnownHousehold { person, ..KnownHousehold::new(token.expose_secret()) };
+    Ok(change(|known| {
+        known.insert(server.to_string(), household);
+    })?)
+}
+
 /// Stores a token; returns once it is on disk.
 pub(crate) fn store_token(server: &ServerUrl, token: &str) -> Result<PathBuf> {
     change(|known| {

@@ -31,7 +31,7 @@ mod url;
 
 pub use health::{ServerHealth, health};
 pub use mailbox::Client;
-pub use registration::{RegisteredAgent, claim_person, register};
+pub use registration::{RegisteredAgent, claim_person, household_token, register};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::EventFollower;
 pub use url::ServerUrl;

@@ -1,6 +1,6 @@
 //! Registers a new agent at a server.
 
-use amb_core::doc::{PersonBody, RegisterBody, Registered};
+use amb_core::doc::{PersonBody, RegisterBody, Registered, TokenInfo};
 use amb_core::{AgentName, OfficeError};
 use secrecy::SecretString;
 
@@ -26,4 +26,10 @@ pub async fn claim_person(
     let http = Http::new(server.clone(), None)?;
     let call = http.post(&["household", "person"], &PersonBody { name: name.to_string() })?;
     http.fetch(call.with_household_token(owner_token.clone())).await
+}
+
+/// What a household's token gives; `unauthorized` where the server does not know it.
+pub async fn household_token(server: &ServerUrl, token: &SecretString) -> Result<TokenInfo, OfficeError> {
+    let http = Http::new(server.clone(), None)?;
+    http.fetch(http.get(&["household", "token"]).with_household_token(token.clone())).await
 }

@@ -101,6 +101,7 @@ routes! {
     "/household", get household::household;
     "/household/events", get household_events::events;
     "/household/person", post household::person;
+    "/household/token", get household::token;
     "/household/machines", post household::add_machine;
     "/household/machines/{id}", delete household::revoke_machine;
     "/household/members", post household::join;

@@ -230,6 +230,7 @@ macro_rules! store_conformance {
                 members_leave_and_are_removed,
                 the_list_of_agents_begins_with_the_household,
                 adding_a_machine_is_idempotent_under_its_key,
+                a_token_says_what_it_gives,
                 a_replaced_owners_token_is_invalid,
                 who_may_write_to_whom,
                 an_agent_that_leaves_a_household_leaves_its_groups,

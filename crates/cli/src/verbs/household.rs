@@ -250,7 +250,7 @@ impl JoinCommand {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage("this is no token; `amb invite` prints the whole command"));
         }
-        let path = household::store_token(&self.url, token)?;
+        let path = household::join(&self.url, &token.into()).await?;
         let name = self.save()?;
         let document = json!({ "server": self.url.to_string(), "office": name, "token_file": path });
         output.result(

@@ -218,6 +218,43 @@ async fn the_person_is_found_again_by_its_key_after_a_renewed_token_is_stored() 
 }
 
 #[tokio::test]
+async fn a_token_that_the_office_does_not_know_is_not_stored() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    let before = ann.tokens();
+    let (status, text) = ann.fails(&["join", &url, "bad"]).await;
+    assert!(status == 4 && text.contains("not known here"), "{text}");
+    assert_eq!(ann.fails(&["join", "127.0.0.1:1", "x"]).await.0, 6);
+    assert_eq!(ann.tokens(), before);
+    ann.does(&["register", "coder", "--household", "--server", &url]).await;
+}
+
+#[tokio::test]
+async fn an_invitation_does_not_replace_the_owners_token() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    let command = ann.does(&["invite", "laptop", "--server", &url]).await;
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let before = ann.tokens();
+    let (status, text) = ann.fails(&words[1..]).await;
+    assert!(status == 5 && text.contains("owner's token"), "{text}");
+    assert_eq!(ann.tokens(), before);
+    // The owner's own token again changes nothing; the person stays.
+    let stored = before[url.trim_end_matches('/')]["token"].as_str().unwrap();
+    ann.does(&["join", &url, stored]).await;
+    assert_eq!(ann.tokens()[url.trim_end_matches('/')]["person"], "ann");
+    // A machine's token is replaced by any other.
+    let laptop = User::new();
+    laptop.does(&words[1..]).await;
+    let second = ann.does(&["invite", "more", "--server", &url]).await;
+    laptop.does(&second.split_whitespace().collect::<Vec<_>>()[1..]).await;
+    laptop.does(&["join", &url, stored]).await;
+    assert_eq!(laptop.tokens()[url.trim_end_matches('/')]["person"], Value::Null, "its key is elsewhere");
+}
+
+#[tokio::test]
 async fn an_operator_is_named_in_the_database_and_signs_in() {
     let ann = User::new();
     let database = PostgresDatabase::fresh().await;

@@ -116,6 +116,17 @@ pub struct NewMachine {
     pub token: String,
 }
 
+/// What a household's token gives: the document of `GET /household/token`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenInfo {
+    /// Whether it is the owner's token, with which the household was founded, and not a machine's.
+    pub owner: bool,
+    /// The household's person, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<AgentName>,
+}
+
 /// A page of the logs of a household's members: the document of `GET /household/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

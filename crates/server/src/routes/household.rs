@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use amb_core::doc::{Household, JoinBody, MachineBody, NewMachine, PersonBody, Registered, check_optional_text};
+use amb_core::doc::{
+    Household, JoinBody, MachineBody, NewMachine, PersonBody, Registered, TokenInfo, check_optional_text,
+};
 use amb_core::limits::MAX_LABEL_CHARS;
 use amb_core::{AgentName, Card, Code, OfficeError, Timestamp};
 use amb_store::{Join, KeyHash, NewAgent, Written};
@@ -30,6 +32,25 @@ pub(crate) async fn household(State(app): State<App>, Caller(caller): Caller) ->
     Ok(OkJson(app.store.household(&caller, Timestamp::now()).await?))
 }
 
+/// What a household's token gives
+///
+/// For a machine that was given a token, before it stores it.
+#[utoipa::path(get, path = "/household/token", operation_id = "household_token", tag = "household", security(()),
+    params(("X-Household-Token" = String, Header, description = "The owner's token, or a machine's")),
+    responses(
+        (status = 200, description = "The token is valid", body = TokenInfo),
+        (status = 401, description = "No token, or one that is not known here"),
+        (status = 503, description = "The database does not answer; try again"),
+    ))]
+pub(crate) async fn token(
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+) -> Result<OkJson<TokenInfo>, Problem> {
+    let token = token_in(&headers, "this needs a household's token: send it as X-Household-Token")?;
+    Ok(OkJson(or_charge(&app, address, app.store.household_token(token).await).await?))
+}
+
 /// The person of a household, and that one's key
 ///
 /// Made once, by whoever has the token that the household was founded with. The office marks this account as a person's,
@@ -48,12 +69,9 @@ pub(crate) async fn person(
     headers: HeaderMap,
     Body(body): Body<PersonBody>,
 ) -> Result<Created<Registered>, Problem> {
-    let Some(token) = headers.get(HOUSEHOLD_TOKEN) else {
-        let detail = "this needs the owner's token of a household: send it as X-Household-Token";
-        return Err(OfficeError::new(Code::Unauthorized, detail).into());
-    };
+    let token = token_in(&headers, "this needs the owner's token of a household: send it as X-Household-Token")?;
     let name = AgentName::parse_for_person(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
-    let (key, token) = (ApiKey::fresh()?, KeyHash::of(token.to_str().unwrap_or_default()));
+    let key = ApiKey::fresh()?;
     let new = NewAgent {
         name,
         key_hash: KeyHash::of(key.reveal()),
@@ -63,6 +81,12 @@ pub(crate) async fn person(
         join: Some(Join { token, person: true }),
     };
     register(&app, address, new, &key).await
+}
+
+/// The token that a request has; `unauthorized` with this detail if it has none.
+fn token_in(headers: &HeaderMap, missing: &str) -> Result<KeyHash, OfficeError> {
+    let token = headers.get(HOUSEHOLD_TOKEN).ok_or_else(|| OfficeError::new(Code::Unauthorized, missing))?;
+    Ok(KeyHash::of(token.to_str().unwrap_or_default()))
 }
 
 /// Registers an agent, which joins a household if it has its token.
@@ -84,12 +108,17 @@ async fn publish_or_charge<T>(
     address: IpAddr,
     result: Result<Written<T>, OfficeError>,
 ) -> Result<T, Problem> {
+    Ok(app.publish(or_charge(app, address, result).await?))
+}
+
+/// Charges a wrong token to its address.
+async fn or_charge<T>(app: &App, address: IpAddr, result: Result<T, OfficeError>) -> Result<T, Problem> {
     if let Err(error) = &result
         && error.code() == Code::Unauthorized
     {
         app.limits.wrong_key(address).await?;
     }
-    Ok(app.publish(result?))
+    Ok(result?)
 }
 
 /// A token with which agents of another machine join the household

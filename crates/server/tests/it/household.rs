@@ -23,6 +23,14 @@ impl TestServer {
         self.request(request).await
     }
 
+    async fn try_token(&self, token: Option<&str>) -> Answer {
+        let mut request = self.http.get(self.url("/household/token"));
+        if let Some(token) = token {
+            request = request.header("X-Household-Token", token);
+        }
+        self.request(request).await
+    }
+
     async fn try_join(&self, token: &str, name: &str) -> Answer {
         let body = json!({"name": name, "household_token": token});
         self.call(Method::POST, "/agents/register", None, Some(&body)).await
@@ -78,6 +86,13 @@ async fn a_household_from_creation_to_a_revoked_machine(server: TestServer) {
     let machine = server.post(&ann, "/household/machines", laptop).await.expect(201);
     assert_eq!(machine["label"], "laptop");
     let (id, token) = (machine["id"].as_str().unwrap(), machine["token"].as_str().unwrap());
+    for (token, owner) in [(owner.as_str(), true), (token, false)] {
+        let info = server.try_token(Some(token)).await.expect(200);
+        assert_eq!(info, json!({"owner": owner, "person": "person"}));
+    }
+    for token in [None, Some("ambh_wrong"), Some(ann.key.as_str())] {
+        server.try_token(token).await.problem(401, "unauthorized");
+    }
     server.try_person(Some(token), "bea").await.problem(403, "forbidden");
     let there = server.join(token, "there").await;
     server.send(&there, &coder, "Plan", "from the other machine").await;

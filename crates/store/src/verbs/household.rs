@@ -1,7 +1,7 @@
 //! Households: one owner's agents and that person, who may write to each other without a connection. Founding, joining
 //! by a token, machines, and leaving.
 
-use amb_core::doc::{Household, HouseholdChange, HouseholdMember, Machine};
+use amb_core::doc::{Household, HouseholdChange, HouseholdMember, Machine, TokenInfo};
 use amb_core::id::fresh_uuid;
 use amb_core::limits::{MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS};
 use amb_core::{AgentName, Event, Timestamp};
@@ -54,6 +54,11 @@ pub trait HouseholdVerbs: Engine {
     /// Returns the household that the caller is in; `not_found` where it is in none.
     async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household> {
         read(self, ReadLength::Long, (caller.key.0, now), |db, (me, now)| shown(db, *me, *now).boxed()).await
+    }
+
+    /// Returns what this token gives; `unauthorized` where it is unknown or was revoked.
+    async fn household_token(&self, token: KeyHash) -> Result<TokenInfo> {
+        read(self, ReadLength::Short, token, |db, token| token_info(db, *token).boxed()).await
     }
 
     /// Adds a machine, which can register members with the token that has this hash. `forbidden` for all but the
@@ -132,6 +137,15 @@ async fn renew(tx: &mut dyn Tx, member: &AgentName, owner: KeyHash, now: Timesta
         0 => Err(refusals::in_no_household(member).into()),
         _ => Ok(()),
     }
+}
+
+from_row!(TokenInfo: owner person);
+
+async fn token_info(db: &mut dyn Db, token: KeyHash) -> Tried<TokenInfo> {
+    let sql = "SELECT t.owner, p.name FROM household_tokens t
+               LEFT JOIN agents p ON p.household_id = t.household_id AND p.person = TRUE
+               WHERE t.hash = $1 AND t.revoked_at IS NULL";
+    db.find(sql, values![&token.to_hex()]).await?.ok_or_else(|| refusals::no_household_token().into())
 }
 
 /// A place in a household for a new member.

@@ -1,6 +1,6 @@
 //! The household: one owner's agents and that person.
 
-use amb_core::doc::{Access, AgentEntry, ConnectionChange, HouseholdChange, ProfilePatch};
+use amb_core::doc::{Access, AgentEntry, ConnectionChange, HouseholdChange, ProfilePatch, TokenInfo};
 use amb_core::mailbox::TaskFilter;
 use amb_core::{AllowFrom, Code, Event, Kind, TaskState};
 use amb_store::{AgentsPage, Join, Once};
@@ -343,6 +343,22 @@ pub async fn adding_a_machine_is_idempotent_under_its_key(store: TestStore) {
     store.revoke_machine(&ann, first.id, at(6)).await.unwrap();
     store.add_machine(&ann, "more", KeyHash::of("more"), at(7)).await.unwrap();
     assert_eq!(code(store.add_machine(&asked(&ann), "laptop", KeyHash::of("x"), at(8)).await), Code::NotFound);
+}
+
+pub async fn a_token_says_what_it_gives(store: TestStore) {
+    let says = async |token: &str| store.household_token(KeyHash::of(token)).await;
+    let info = |owner, person: Option<&str>| TokenInfo { owner, person: person.map(name) };
+    store.found_household(KeyHash::of("theirs"), false, at(0)).await.unwrap().unwrap();
+    assert_eq!(says("theirs").await.unwrap(), info(true, None), "its person comes later");
+    store.found_household(KeyHash::of(OWNER), false, at(0)).await.unwrap().unwrap();
+    let new = NewAgent { join: token(OWNER, true), ..new_agent("ann") };
+    let ann = store.register_agent(new, at(0)).await.unwrap().answer;
+    let (machine, laptop) = store.machine(&ann, "laptop").await;
+    assert_eq!(says(OWNER).await.unwrap(), info(true, Some("ann")));
+    assert_eq!(says(&laptop).await.unwrap(), info(false, Some("ann")));
+    assert_eq!(code(says("no token").await), Code::Unauthorized);
+    store.revoke_machine(&ann, machine, at(2)).await.unwrap();
+    assert_eq!(code(says(&laptop).await), Code::Unauthorized);
 }
 
 pub async fn a_replaced_owners_token_is_invalid(store: TestStore) {
