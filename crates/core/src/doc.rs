@@ -312,6 +312,9 @@ pub struct Connection {
     /// The introduction of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The code that approves it. Only of a pending request that the caller made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification_code: Option<String>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// When it last changed.

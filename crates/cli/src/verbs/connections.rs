@@ -82,10 +82,11 @@ fn list(connections: &[Connection], output: Output) -> Result<(), Failure> {
             link.status.as_str().into(),
             who.into(),
             ago(link.updated_at),
+            link.verification_code.clone().unwrap_or_default(),
             preview(intro, 60),
         ]
     });
     let empty = "no connections; `amb connect NAME` asks for one";
-    let head = ["WITH", "STATUS", "ASKED BY", "CHANGED", "SAYS"];
+    let head = ["WITH", "STATUS", "ASKED BY", "CHANGED", "CODE", "SAYS"];
     output.list(&serde_json::json!({ "connections": connections }), empty, &head, rows)
 }

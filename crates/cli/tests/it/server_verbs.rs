@@ -144,6 +144,8 @@ async fn the_code_of_a_waiting_request_is_shown_to_whoever_asks_for_it_and_no_te
         machine.does(&["register", name]).await;
     }
     let code = machine.does(&["--as", "ann", "connect", "ben", "approve me"]).await.trim().to_owned();
+    assert!(machine.does(&["--as", "ann", "connections"]).await.contains(&code), "who asked can pass it on later");
+    assert!(!machine.does(&["--as", "ben", "connections", "--json"]).await.contains(&code));
     let inbox = machine.run(&["--as", "ben", "inbox"]).await;
     assert!(inbox.status.success() && !said(&inbox).contains(&code), "{}", said(&inbox));
     assert!(said(&inbox).contains("approve me") && said(&inbox).contains("--show-codes"), "{}", said(&inbox));

@@ -445,10 +445,11 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
 
 /// Selects connections as `$1`, one side of them, sees them.
 const CONNECTIONS: &str =
-    "SELECT c.public_id, a.name, c.status, c.requester_id = $1, c.message, c.created_at, c.updated_at
+    "SELECT c.public_id, a.name, c.status, c.requester_id = $1, c.message,
+            CASE WHEN c.requester_id = $1 AND c.status = 'PENDING' THEN c.verification_code END, c.created_at, c.updated_at
      FROM connections c JOIN agents a ON a.id = c.low_id + c.high_id - $1 ";
 
-from_row!(Connection: connection_id agent_name status outgoing message created_at updated_at);
+from_row!(Connection: connection_id agent_name status outgoing message verification_code created_at updated_at);
 
 /// Returns one connection for each peer: the active, pending or blocked one, else the last.
 async fn connections(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Connection>> {

@@ -37,6 +37,7 @@ impl MemoryConnection {
             status: self.status,
             outgoing,
             message: self.intro.clone(),
+            verification_code: (outgoing && self.status == ConnectionStatus::Pending).then(|| self.code.clone()),
             created_at: self.created_at,
             updated_at: self.updated_at,
         }

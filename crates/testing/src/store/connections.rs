@@ -24,6 +24,12 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: Tes
     assert_eq!(waiting.verification_code.as_deref(), Some(code.as_str()));
     assert_eq!(waiting.created_at, at(1));
     assert!(store.inbox(&alice, false, at(2)).await.unwrap().pending_connections.is_empty());
+    let shown = async |agent: &Agent| store.connections(agent).await.unwrap().remove(0).verification_code;
+    assert_eq!(
+        (shown(&alice).await, shown(&bob).await),
+        (Some(code.clone()), None),
+        "only who asked sees it in the list"
+    );
 
     let log = store.events(bob.key, 0, 10).await.unwrap();
     assert_eq!(asked.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), log.iter().collect::<Vec<_>>());
@@ -45,6 +51,7 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(store: Tes
         "{log:?}"
     );
     assert!(store.inbox(&bob, false, at(4)).await.unwrap().pending_connections.is_empty());
+    assert_eq!(shown(&alice).await, None, "used");
     store.say(&alice, &bob, "Plan", "hello").await;
     store.say(&bob, &alice, "Plan", "hello yourself").await;
 }

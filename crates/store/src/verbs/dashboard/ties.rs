@@ -12,7 +12,7 @@ use crate::verbs::{groups, transcripts};
 /// Most groups shown.
 const GROUPS: i64 = 100;
 
-from_row!(HouseholdConnection: agent connection code);
+from_row!(HouseholdConnection: agent connection);
 
 pub(super) async fn connections(
     db: &mut dyn Db,
@@ -22,9 +22,9 @@ pub(super) async fn connections(
 ) -> Tried<Vec<HouseholdConnection>> {
     let join = db.dialect().then_join;
     let sql = format!(
-        "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message, c.created_at, c.updated_at,
+        "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message,
                 CASE WHEN c.requester_id = h.id AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > $2)
-                     THEN c.verification_code END
+                     THEN c.verification_code END, c.created_at, c.updated_at
          FROM (SELECT n.id AS agent, c.id AS link FROM agents n {join} connections c ON c.requester_id = n.id
                    WHERE n.household_id = $1
                UNION SELECT n.id, c.id FROM agents n {join} connections c ON c.target_id = n.id

@@ -197,9 +197,8 @@ pub struct HouseholdConnection {
     /// The agent of the household.
     pub agent: AgentName,
     /// Its connection.
+    /// Its connection, with the code of its own request until that expires.
     pub connection: Connection,
-    /// The code with which the other side approves the agent's own request, until it expires.
-    pub code: Option<String>,
 }
 
 /// A transcript that an agent of the household owns or may read.
