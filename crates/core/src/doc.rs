@@ -73,6 +73,9 @@ pub struct SessionSummary {
     /// For a group: its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// The person who ended it, if it has ended. Messages in it are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<AgentName>,
 }
 
 /// Maximum length of the title of a session without a subject.

@@ -102,7 +102,7 @@ impl Chat {
         let inbox = ids::whole_inbox(&*mailbox).await?;
         let found = inbox.sessions.iter().find(|session| {
             let same = chat.subject.as_ref().is_none_or(|subject| *subject == session.subject);
-            same && ids::is_with(session, chat.agent.as_str())
+            same && session.ended_by.is_none() && ids::is_with(session, chat.agent.as_str())
         });
         let mut conversation = Self {
             mailbox,
@@ -110,7 +110,7 @@ impl Chat {
             with: chat.agent.clone(),
             subject: found
                 .map_or_else(|| chat.subject.clone(), |found| Some(found.subject.clone()))
-                .unwrap_or_else(|| SUBJECT.into()),
+                .unwrap_or_else(|| new_subject(&inbox.sessions, chat.agent.as_str())),
             session: found.map(|found| found.session_id.clone()),
             last_received: None,
             shown: HashSet::new(),
@@ -335,6 +335,17 @@ impl Chat {
     fn prompt(&mut self) {
         self.typing.iter_mut().for_each(Typing::prompt);
     }
+}
+
+/// The subject of a new conversation: one that no ended conversation with the agent has, because mail with such a
+/// subject is refused.
+fn new_subject(sessions: &[SessionSummary], agent: &str) -> String {
+    let ended = |subject: &String| {
+        let mut ended = sessions.iter().filter(|session| session.ended_by.is_some() && ids::is_with(session, agent));
+        ended.any(|session| session.subject.eq_ignore_ascii_case(subject))
+    };
+    let numbered = (2..).map(|number| format!("{SUBJECT} {number}"));
+    std::iter::once(SUBJECT.to_owned()).chain(numbered).find(|subject| !ended(subject)).unwrap_or_default()
 }
 
 /// The next line that is typed, or that is on stdin.

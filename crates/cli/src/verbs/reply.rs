@@ -38,9 +38,16 @@ impl ReplyCommand {
             Some(wanted) => Some(ids::session(&*mailbox, wanted).await?),
             None => last::session(&*mailbox),
         };
+        let open = || inbox.sessions.iter().filter(|session| session.ended_by.is_none());
         let shown = session.and_then(|id| inbox.sessions.iter().find(|session| session.session_id == id));
+        // After an ended conversation another one with the same agent, and with no other: the reply is meant for it.
+        let shown = shown.map(|shown| match &self.to {
+            Some(id) if !ids::is_with(shown, id) => shown,
+            _ if shown.ended_by.is_none() => shown,
+            _ => open().find(|session| is_same_party(session, shown)).unwrap_or(shown),
+        });
         let received_at = |session: &&SessionSummary| last_received(session, me).map(|message| message.created_at);
-        let newest = inbox.sessions.iter().filter(|session| received_at(session).is_some()).max_by_key(received_at);
+        let newest = open().filter(|session| received_at(session).is_some()).max_by_key(received_at);
         let session = shown
             .or(newest)
             .ok_or_else(|| OfficeError::not_found("no conversation to answer in; `amb send AGENT TEXT` begins one"))?;
@@ -69,6 +76,11 @@ impl ReplyCommand {
         }
         Ok(())
     }
+}
+
+/// Whether both conversations are with the same agent, or in the same group.
+fn is_same_party(one: &SessionSummary, other: &SessionSummary) -> bool {
+    one.group == other.group && one.other_agent_name == other.other_agent_name
 }
 
 /// The newest message of the session from another agent.

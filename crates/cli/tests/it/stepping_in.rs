@@ -1,11 +1,14 @@
 //! Stepping in, through the binary: the person pauses, ends, cancels and reassigns.
 
-use serde_json::json;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::hook;
 use crate::household::{User, office_of, sqlite};
 use crate::mcp_client::amb;
-use crate::server_office::Agent;
+use crate::server_office::{Agent, soon};
 
 #[tokio::test]
 async fn the_person_pauses_ends_cancels_and_reassigns() {
@@ -65,6 +68,46 @@ async fn the_person_pauses_ends_cancels_and_reassigns() {
     assert!(text.contains("ann ended this conversation") && text.contains("new subject"), "{text}");
     assert!(does(&["--as", "coder", "log"]).await.contains("ann ended the conversation"));
     assert!(does(&["household", "sessions"]).await.contains("ended by ann"));
+}
+
+#[tokio::test]
+async fn chat_and_reply_leave_an_ended_conversation() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    let does = async |args: &[&str]| ann.does(&[&["--server", url.as_str()], args].concat()).await;
+    let json = async |args: &[&str]| ann.json(&[&["--server", url.as_str()], args].concat()).await;
+    let chat = async |line: &str| {
+        let mut chat = amb(ann.0.path());
+        chat.args(["--server", &url, "--json", "--as", "coder", "chat", "writer"]);
+        let mut child = chat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(line.as_bytes()).await.unwrap();
+        let ended = soon(child.wait_with_output()).await.unwrap();
+        assert!(ended.status.success(), "{line}: {ended:?}");
+        let sent = String::from_utf8(ended.stdout).unwrap();
+        serde_json::from_str::<Value>(sent.lines().last().unwrap()).unwrap()["session_id"].as_str().unwrap().to_owned()
+    };
+    for name in ["coder", "writer", "tester"] {
+        ann.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    let first = chat("one\n").await;
+    assert_eq!(chat("two\n").await, first);
+    does(&["end", &first]).await;
+    let second = chat("three\n").await;
+    assert_ne!(second, first);
+    does(&["end", &second]).await;
+    assert!(![first, second.clone()].contains(&chat("four\n").await));
+
+    // What was shown last has ended: the reply goes to the same agent, or to nobody.
+    does(&["--as", "tester", "send", "writer", "hello", "--subject", "Other"]).await;
+    does(&["--as", "writer", "read", &second]).await;
+    does(&["--as", "writer", "reply", "yes"]).await;
+    let inbox = json(&["--as", "coder", "inbox"]).await;
+    assert_eq!(inbox["sessions"][0]["recent_messages"][0]["content"], "yes", "{inbox}");
+    does(&["end", inbox["sessions"][0]["session_id"].as_str().unwrap()]).await;
+    let refused = ["--server", &url, "--as", "writer", "reply", "more"];
+    assert!(ann.fails(&refused).await.1.contains("ann ended this conversation"));
+    does(&["--as", "writer", "reply", "--to", "tester", "hi"]).await;
 }
 
 #[tokio::test]

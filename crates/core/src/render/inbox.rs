@@ -173,6 +173,7 @@ mod tests {
             last_message_at: "2026-02-22T10:05:00Z".parse().unwrap(),
             recent_messages: messages,
             group: None,
+            ended_by: None,
         }
     }
 

@@ -99,6 +99,7 @@ impl AgentDir {
             last_message_at: open.last,
             recent_messages,
             group: None,
+            ended_by: None,
         }))
     }
 }

@@ -99,7 +99,7 @@ fn select_sessions(dialect: &Dialect, members: &str) -> String {
         );
     }
     format!(
-        "SELECT w.session_id, w.unread, s.public_id, s.subject, o.id, o.name, g.name{columns}
+        "SELECT w.session_id, w.unread, s.public_id, s.subject, o.id, o.name, g.name, s.ended_by{columns}
          FROM {members}
          {join} sessions s ON s.id = w.session_id
          LEFT JOIN groups g ON g.id = s.group_id
@@ -126,7 +126,7 @@ async fn sessions(
     let (mut found, joins_newest) = (BTreeMap::<i64, SessionMessages>::new(), db.dialect().joins_newest);
     let mut read = |mut row: Row<'_>| {
         let (id, unread_count, session_id): (i64, _, _) = FromRow::from_row(&mut row)?;
-        let (subject, other, other_agent_name, group) = FromRow::from_row(&mut row)?;
+        let (subject, other, other_agent_name, group, ended_by) = FromRow::from_row(&mut row)?;
         let SessionMessages { summary, recent, .. } = match found.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -138,6 +138,7 @@ async fn sessions(
                     last_message_at: Timestamp::default(),
                     recent_messages: Vec::new(),
                     group,
+                    ended_by,
                 };
                 new.insert(SessionMessages { summary, other, recent: Vec::new() })
             }

@@ -172,6 +172,7 @@ impl Mailbox for MemoryMailbox {
                 last_message_at: last.message.sent_at,
                 recent_messages: preview.map(|s| MessageView::of(&s.message, s.read_at.is_some())).collect(),
                 group: None,
+                ended_by: None,
             });
         }
         sessions.sort_by_key(|session| std::cmp::Reverse(session.last_message_at));

@@ -160,7 +160,10 @@ pub async fn an_ended_conversation_accepts_no_mail(store: TestStore) {
     let task = store.give(&coder, &writer, "Loop").await;
     store.set_task_state(&writer, &task, TaskState::Working, None, at(2)).await.unwrap();
     let session = first.session_id.clone();
+    let shown_as_ended = async || store.inbox(&writer, false, at(4)).await.unwrap().sessions.remove(0).ended_by;
+    assert_eq!(shown_as_ended().await, None);
     let ended = store.end_session(&ann, &session, at(3)).await.unwrap();
+    assert_eq!(shown_as_ended().await, Some(ann.name.clone()));
     assert_eq!((ended.answer.ended_by.as_str(), ended.answer.subject.as_str()), ("ann", "Loop"));
     let again = store.end_session(&ann, &session, at(4)).await.unwrap();
     assert_eq!((again.answer, again.entries.len()), (ended.answer, 0), "again is nothing new");
