@@ -178,8 +178,13 @@ fn now() -> Timestamp {
 /// Asks a local office to stop, and waits for its lock to be released.
 pub(crate) async fn stop(record: &OfficeRecord) -> Result<(), Failure> {
     let pid = Pid::from_raw(record.pid).context("the record names no process")?;
-    let lock = durable::open_lock(&file("lock")?)?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", record.pid))?;
+    ended(record).await
+}
+
+/// Waits until the lock of an office that ends is released.
+pub(crate) async fn ended(record: &OfficeRecord) -> Result<(), Failure> {
+    let lock = durable::open_lock(&file("lock")?)?;
     let ended = tokio::task::spawn_blocking(move || lock.file().lock());
     match tokio::time::timeout(STOP_TIMEOUT, ended).await {
         Ok(locked) => Ok(locked.context("waiting for the office")??),

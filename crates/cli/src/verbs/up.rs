@@ -49,7 +49,7 @@ impl UpCommand {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         // Locked until the office is ready: a second `amb up` waits here, and then finds it running.
         let _lock = local::lock_startup().await?;
-        let (record, started) = match local::running() {
+        let (record, started) = match running().await? {
             Some(record) => (record, false),
             None => {
                 start(output).await?;
@@ -90,6 +90,16 @@ fn has_agents(record: &OfficeRecord) -> Result<bool, Failure> {
     let server = record.server()?;
     let person = household::person(&server)?;
     Ok(keys::agents(&server)?.iter().any(|name| Some(name) != person.as_ref()))
+}
+
+/// The office that runs and answers. One that does not answer is ending, and its end is awaited.
+async fn running() -> Result<Option<OfficeRecord>, Failure> {
+    let Some(record) = local::running() else { return Ok(None) };
+    if amb_client::health(&record.server()?).await.is_err() {
+        local::ended(&record).await?;
+        return Ok(None);
+    }
+    Ok(Some(record))
 }
 
 /// A link to the dashboard for the person of the household; `None` where this machine has no household here.

@@ -6,6 +6,8 @@ use std::process::{Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::server_office::soon;
@@ -119,6 +121,36 @@ async fn a_killed_office_is_not_running_and_restarts_at_the_same_address() {
     assert_ne!(again["pid"], up["pid"]);
     assert_eq!(again["started"], true);
     home.amb(&["--as", "ann", "inbox"]).await;
+}
+
+#[tokio::test]
+async fn up_during_the_end_of_the_office_waits_and_starts_it() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    let address = up["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    // A request in progress, for which the office waits before it ends.
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let head = "POST /agents/register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
+    client.write_all(head.as_bytes()).await.unwrap();
+    home.json(&["status"]).await;
+    kill_process(pid(&up), Signal::TERM).unwrap();
+    while TcpStream::connect(&address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let again = home.command(&["--json", "up"]).stdout(Stdio::piped()).spawn().unwrap();
+    // It holds its lock from before it looks for the office.
+    let lock = fs_err::read_dir(home.root.path().join("run/amb")).unwrap().map(|entry| entry.unwrap().path());
+    let lock = lock.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "up")).unwrap();
+    let lock = std::fs::File::open(lock).unwrap();
+    while lock.try_lock_shared().is_ok() {
+        lock.unlock().unwrap();
+        tokio::task::yield_now().await;
+    }
+    drop(client);
+    let again = soon(again.wait_with_output()).await.unwrap();
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!((&again["started"], &again["ready"]), (&true.into(), &true.into()), "{again}");
+    assert_ne!(home.json(&["status"]).await["pid"], up["pid"]);
 }
 
 #[tokio::test]

@@ -196,7 +196,6 @@ pub struct Lane {
 pub struct HouseholdConnection {
     /// The agent of the household.
     pub agent: AgentName,
-    /// Its connection.
     /// Its connection, with the code of its own request until that expires.
     pub connection: Connection,
 }
