@@ -98,13 +98,18 @@ impl OfficeArgs {
 
     /// The office in a directory, for the verbs that only a directory has.
     pub(crate) fn directory(&self, options: DirOptions) -> Result<DirOffice, Failure> {
-        if let Some(server) = self.server.as_ref().filter(|_| self.origin != OfficeOrigin::Local) {
-            return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
-        }
+        let directory_only = |server: &ServerUrl| {
+            OfficeError::unsupported(format!("this verb works on a directory (--dir PATH), not on {server}"))
+        };
+        let root = match (&self.server, self.origin) {
+            (None, _) => self.root()?,
+            // Beside a local office that nobody named, there may be nanobot's mailboxes.
+            (Some(server), OfficeOrigin::Local) => self.root().map_err(|_| directory_only(server))?,
+            (Some(server), _) => return Err(directory_only(server).into()),
+        };
         // The same transcripts that `amb transcript` reads and writes.
         let transcripts = options.transcripts.clone().or_else(|| home::nanobot_transcripts().ok());
         let options = DirOptions { layout: self.layout, transcripts, ..options };
-        let root = self.root()?;
         let is_new = self.dir.is_none() && options.layout == Some(Layout::Chipset) && !root.exists();
         let office = DirOffice::open(&root, options)?;
         if is_new {

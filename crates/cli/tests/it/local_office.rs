@@ -154,6 +154,14 @@ async fn up_during_the_end_of_the_office_waits_and_starts_it() {
 }
 
 #[tokio::test]
+async fn a_verb_for_directories_says_so_beside_a_local_office() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    let (code, words) = home.refused(&["archive", "--dry-run"]).await;
+    assert!(code == 7 && words.contains("--dir PATH"), "{code} {words}");
+}
+
+#[tokio::test]
 async fn where_the_port_is_taken_the_office_and_its_keys_move_to_another() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
