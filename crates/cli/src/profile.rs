@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_client::{SecretString, ServerUrl};
+use amb_core::AgentName;
 use amb_dir::Layout;
 use anyhow::{Context, Result};
 
@@ -35,8 +36,9 @@ impl OfficeArgs {
             self.layout = variable("AMB_LAYOUT").map(|layout| layout.parse()).transpose().context("AMB_LAYOUT")?;
         }
         let profile = saved::read()?;
+        let mut saved_agent = None;
         if let Some(name) = self.office.clone() {
-            self.use_saved(profile.office(&name)?)?;
+            saved_agent = self.use_saved(profile.office(&name)?)?;
         }
         if !self.has_office() {
             self.dir = variable("AMB_DIR").map(PathBuf::from);
@@ -46,9 +48,9 @@ impl OfficeArgs {
             }
         }
         let chosen = profile.chosen()?;
-        self.me = self.me.take().or(profile.me);
+        saved_agent = saved_agent.or(profile.me);
         if !self.has_office() {
-            self.use_saved(chosen)?;
+            saved_agent = saved_agent.or(self.use_saved(chosen)?);
         }
         if !self.has_office() && self.layout.is_none() && !Path::new(CHIPSET_ROOT).is_dir() {
             // A record that does not parse is ignored.
@@ -57,21 +59,24 @@ impl OfficeArgs {
                 self.origin = OfficeOrigin::Local;
             }
         }
+        // At a server, a key in the environment identifies the agent.
+        if self.me.is_none() && (self.server.is_none() || key_from_env().is_none()) {
+            self.me = saved_agent;
+        }
         Ok(())
     }
 
-    /// Uses a saved office for what was not given.
-    fn use_saved(&mut self, place: SavedOffice) -> Result<()> {
+    /// Uses a saved office for what was not given. Returns the agent that acts there.
+    fn use_saved(&mut self, place: SavedOffice) -> Result<Option<AgentName>> {
         self.server = place.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
         self.dir = place.dir;
-        self.me = self.me.take().or(place.me);
         if self.layout.is_none() {
             self.layout = place.layout.map(|layout| layout.parse::<Layout>()).transpose()?;
         }
         if self.has_office() {
             self.origin = OfficeOrigin::Saved;
         }
-        Ok(())
+        Ok(place.me)
     }
 
     fn has_office(&self) -> bool {

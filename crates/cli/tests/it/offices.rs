@@ -74,3 +74,28 @@ async fn comments_in_the_profile_are_kept() {
     let (code, words) = home.refused(&["inbox"]).await;
     assert!(code == 3 && words.contains("amb up"), "{code} {words}");
 }
+
+#[tokio::test]
+async fn a_key_in_the_environment_goes_before_the_agent_of_the_profile() {
+    let home = Home::new();
+    let server = Office::start(&format!("sqlite:{}", home.root.path().join("other.db").display())).await;
+    let url = format!("http://{}", server.address);
+    home.amb(&["--server", &url, "register", "ann", "ben"]).await;
+    let config = home.root.path().join(".config/amb");
+    let keys: serde_json::Value = serde_json::from_slice(&fs_err::read(config.join("keys.json")).unwrap()).unwrap();
+    let key = keys[&url]["ben"].as_str().unwrap().to_owned();
+    let profiles =
+        ["as = \"ann\"".to_owned(), format!("office = \"work\"\n[offices.work]\nserver = \"{url}\"\nas = \"ann\"")];
+    for profile in profiles {
+        fs_err::write(config.join("config.toml"), &profile).unwrap();
+        let inbox = async |key: &str| {
+            let mut verb = home.command(&["inbox"]);
+            if !profile.contains("offices") {
+                verb.env("MAILBOX_SERVER_URL", &url);
+            }
+            verb.env("MAILBOX_API_KEY", key).output().await.unwrap()
+        };
+        assert_eq!(inbox("amb_garbage").await.status.code(), Some(4), "{profile}");
+        assert!(inbox(&key).await.status.success(), "{profile}");
+    }
+}
