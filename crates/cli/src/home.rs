@@ -19,6 +19,30 @@ fn xdg(variable: &str, fallback: &str) -> Result<PathBuf> {
     }
 }
 
+/// The variable with the directory of configuration.
+pub(crate) const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
+const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+
+/// The variables that name a directory of this user in another place than the default.
+pub(crate) fn moved_directories() -> Result<Vec<(&'static str, PathBuf)>> {
+    let user = user()?;
+    let defaults = [
+        (CONFIG_HOME, user.join(".config")),
+        ("XDG_DATA_HOME", user.join(".local/share")),
+        ("XDG_STATE_HOME", user.join(".local/state")),
+        (RUNTIME_DIR, default_runtime_dir()),
+    ];
+    let moved = defaults.into_iter().filter_map(|(variable, default)| {
+        let named = std::env::var_os(variable).map(PathBuf::from);
+        named.filter(|path| path.is_absolute() && *path != default).map(|path| (variable, path))
+    });
+    Ok(moved.collect())
+}
+
+fn default_runtime_dir() -> PathBuf {
+    PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()))
+}
+
 /// nanobot's mailboxes, shared by all of this user's agents.
 pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/mailboxes"))
@@ -43,7 +67,7 @@ pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
 
 /// The directory of all programs' settings.
 pub(crate) fn config_home() -> Result<PathBuf> {
-    xdg("XDG_CONFIG_HOME", ".config")
+    xdg(CONFIG_HOME, ".config")
 }
 
 /// The directory of keys and the profile.
@@ -61,9 +85,8 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
 /// A client starts its servers with little of the environment, so the default is checked even where no variable names
 /// it.
 pub(crate) fn runtime_dir() -> Result<PathBuf> {
-    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let default = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
-    let directory = named.filter(|path| path.is_absolute()).unwrap_or_else(default);
+    let named = std::env::var_os(RUNTIME_DIR).map(PathBuf::from);
+    let directory = named.filter(|path| path.is_absolute()).unwrap_or_else(default_runtime_dir);
     if is_private(&directory) { Ok(directory.join("amb")) } else { state_dir() }
 }
 

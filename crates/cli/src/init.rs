@@ -110,9 +110,9 @@ pub(crate) fn server_at(format: Format, text: &str, path: &[&str]) -> Result<Opt
     Ok(value_at(format, text, path)?.as_ref().and_then(server_of))
 }
 
-/// The agent for which a server of ours at a path acts.
-pub(crate) fn agent_at(format: Format, text: &str, path: &[&str]) -> Result<Option<String>> {
-    Ok(value_at(format, text, path)?.as_ref().and_then(agent_of))
+/// The value of a flag in the arguments of a server of ours at a path, such as `--as`.
+pub(crate) fn flag_at(format: Format, text: &str, path: &[&str], flag: &str) -> Result<Option<String>> {
+    Ok(value_at(format, text, path)?.as_ref().and_then(|server| argument_after(server, flag)))
 }
 
 fn value_at(format: Format, text: &str, path: &[&str]) -> Result<Option<serde_json::Value>> {
@@ -123,14 +123,14 @@ fn value_at(format: Format, text: &str, path: &[&str]) -> Result<Option<serde_js
     }
 }
 
-/// The argument after `--as`, in whichever list a client keeps the arguments.
-fn agent_of(server: &serde_json::Value) -> Option<String> {
+/// The argument after a flag, in whichever list a client keeps the arguments.
+fn argument_after(server: &serde_json::Value, flag: &str) -> Option<String> {
     match server {
         serde_json::Value::Array(list) => {
-            let at = list.iter().position(|word| word == "--as")?;
+            let at = list.iter().position(|word| word == flag)?;
             list.get(at + 1)?.as_str().map(str::to_owned)
         }
-        serde_json::Value::Object(fields) => fields.values().find_map(agent_of),
+        serde_json::Value::Object(fields) => fields.values().find_map(|field| argument_after(field, flag)),
         _ => None,
     }
 }

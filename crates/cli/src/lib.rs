@@ -124,7 +124,12 @@ fn suggest_verb(error: &mut clap::Error, program: &clap::Command, words: &[Strin
 
 fn run(mut cli: args::Cli, output: Output) -> Result<(), Failure> {
     output::init_log(cli.verbose, cli.verb.log_file());
-    match cli.office.resolve() {
+    let resolved = match cli.verb {
+        // Its client may start before the office does.
+        args::Verb::Mcp(_) => cli.office.resolve_or_wait(),
+        _ => cli.office.resolve(),
+    };
+    match resolved {
         // A profile that names a missing office is repaired by the verb `office`.
         Err(error) if matches!(cli.verb, args::Verb::Office(_)) => output.note(format!("warning: {error:#}")),
         // A hook prints nothing rather than disturb its client.

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::output::Output;
 use crate::verbs::init::ensure_registered;
-use crate::{consent, home, household, keys, profile};
+use crate::{consent, home, household, keys, local, profile};
 
 /// Where the chipset stores messages, below a project.
 pub(crate) const CHIPSET_ROOT: &str = ".chipset/state/mail";
@@ -46,6 +46,10 @@ impl OfficeArgs {
     pub(crate) fn mailbox(&self) -> Result<LazyMailbox, Failure> {
         if let Some(server) = self.server.clone() {
             let key = self.key(&server)?;
+            if self.names_local() {
+                let office = self.clone();
+                return Ok(LazyMailbox::opened_by(move || office.clone().open_local()));
+            }
             return Ok(LazyMailbox::opened_by(move || {
                 let (server, key) = (server.clone(), key.clone());
                 async move { Ok(Arc::new(Client::open(server, key).await?) as Arc<dyn Mailbox>) }
@@ -62,6 +66,18 @@ impl OfficeArgs {
                 Ok(mailbox)
             }
         }))
+    }
+
+    /// The caller's mailbox at the local office, at the address that it has now. While it does not run, nothing is sent
+    /// to its last address, which another server may use.
+    async fn open_local(self) -> Result<Arc<dyn Mailbox>, OfficeError> {
+        let down = || OfficeError::unavailable("the local office does not run; `amb up` starts it");
+        let server = local::running().ok_or_else(down)?.server()?;
+        let key = self.key(&server).map_err(|error| match error {
+            Failure::Office(error) => error,
+            Failure::Other(error) => OfficeError::internal(error),
+        })?;
+        Ok(Arc::new(Client::open(server, key).await?))
     }
 
     /// The section of nanobot's configuration, where it applies to this agent in this directory.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::local;
 use crate::offices::CHIPSET_ROOT;
-use crate::saved::{self, SavedOffice};
+use crate::saved::{self, LOCAL, SavedOffice};
 
 /// The environment variable with an agent's key.
 pub(crate) const KEY_VARIABLE: &str = "MAILBOX_API_KEY";
@@ -66,6 +66,21 @@ impl OfficeArgs {
         Ok(())
     }
 
+    /// [`OfficeArgs::resolve`] for a process that waits for its office: while the local office, named as such, does not
+    /// run, its last address stands for it. Nothing may be sent there, because another server may use it.
+    pub(crate) fn resolve_or_wait(&mut self) -> Result<()> {
+        match local::last_server() {
+            Ok(server) if self.is_local_down() => {
+                let named = self.office.take();
+                (self.server, self.origin) = (Some(server), OfficeOrigin::Saved);
+                let resolved = self.resolve();
+                self.office = named;
+                resolved
+            }
+            _ => self.resolve(),
+        }
+    }
+
     /// Uses a saved office for what was not given. Returns the agent that acts there.
     fn use_saved(&mut self, place: SavedOffice) -> Result<Option<AgentName>> {
         self.server = place.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
@@ -77,6 +92,16 @@ impl OfficeArgs {
             self.origin = OfficeOrigin::Saved;
         }
         Ok(place.me)
+    }
+
+    /// Whether the local office was named, and does not run.
+    pub(crate) fn is_local_down(&self) -> bool {
+        self.names_local() && local::running().is_none()
+    }
+
+    /// Whether the local office was named, whose address may change.
+    pub(crate) fn names_local(&self) -> bool {
+        self.office.as_deref() == Some(LOCAL)
     }
 
     fn has_office(&self) -> bool {

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use super::value::table;
 use super::{ConfigValue, Format, Setting};
 use crate::args::value_name;
+use crate::saved::LOCAL;
 
 /// A client that can get a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -77,6 +78,8 @@ pub(crate) struct ClientAccount {
     pub(crate) layout: Option<String>,
     /// The office's address.
     pub(crate) server: Option<String>,
+    /// Whether it is the local office, whose address may change.
+    pub(crate) is_local: bool,
     /// The variables that the client must set, since it passes on little of its own environment.
     pub(crate) environment: Vec<(&'static str, String)>,
     /// Whether the tools come from a plugin of ours: nanobot's mailbox channel, or the one for Claude Code.
@@ -219,6 +222,7 @@ pub(super) fn office_flags(account: &ClientAccount) -> Vec<String> {
     let mut add = |flag: &str, value: String| flags.extend([flag.to_owned(), value]);
     match (&account.directory, &account.server) {
         (Some(directory), _) => add("--dir", directory.display().to_string()),
+        (None, Some(_)) if account.is_local => add("--office", LOCAL.to_owned()),
         (None, Some(server)) => add("--server", server.clone()),
         (None, None) => {}
     }
@@ -257,6 +261,7 @@ mod tests {
             directory: (!server).then(|| "/srv/mail".into()),
             layout: None,
             server: server.then(|| "http://127.0.0.1:8000".into()),
+            is_local: false,
             environment: Vec::new(),
             has_plugin: false,
         }

@@ -15,7 +15,7 @@ use crate::args::{OfficeArgs, OfficeOrigin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::init::{
-    ClientAccount, ConfigFile, Extra, Hooks, InitClient, PROGRAM, Places, Scope, Setting, agent_at, server_at,
+    ClientAccount, ConfigFile, Extra, Hooks, InitClient, PROGRAM, Places, Scope, Setting, flag_at, server_at,
 };
 use crate::output::Output;
 use crate::{durable, home, household, keys, profile};
@@ -170,6 +170,7 @@ impl InitCommand {
             directory: Some(PathBuf::from("/")),
             layout: None,
             server: None,
+            is_local: false,
             environment: Vec::new(),
             has_plugin: self.plugin && self.client == InitClient::ClaudeCode,
         };
@@ -258,7 +259,7 @@ impl InitCommand {
         if office.server.is_some() && profile::key_from_env().is_some() {
             return Ok((office.open().await?.me().clone(), true));
         }
-        let configured = agent_at(config.format, config.text(), &self.client.path(&self.name));
+        let configured = flag_at(config.format, config.text(), &self.client.path(&self.name), "--as");
         let configured = configured.map_err(|error| in_file(config, error))?;
         let name = AgentName::parse(&configured.unwrap_or_else(|| self.client.name())).ok();
         Ok((name.ok_or_else(|| Failure::usage("say who the client is: --as NAME"))?, false))
@@ -271,14 +272,17 @@ impl InitCommand {
             Ok(path) if !shared => path.display().to_string(),
             _ => PROGRAM.to_owned(),
         };
+        let is_local = office.origin == OfficeOrigin::Local || office.names_local();
         let mut environment = Vec::new();
-        // The key is in the configuration directory. A client starts its servers with HOME and PATH and little else.
-        let config_home = home::config_home()?;
-        if office.server.is_some() && config_home != home::user()?.join(".config") {
-            // In a shared file, Claude Code expands the variable for each user.
-            let is_expanded = shared && self.client == InitClient::ClaudeCode;
-            let value = if is_expanded { "${XDG_CONFIG_HOME:-}".to_owned() } else { config_home.display().to_string() };
-            environment.push(("XDG_CONFIG_HOME", value));
+        // The key is in the configuration directory, and the address of the local office in others. A client starts its
+        // servers with HOME and PATH and little else.
+        for (variable, directory) in home::moved_directories()? {
+            if office.server.is_some() && (is_local || variable == home::CONFIG_HOME) {
+                // In a shared file, Claude Code expands the variable for each user.
+                let is_expanded = shared && self.client == InitClient::ClaudeCode;
+                let value = if is_expanded { format!("${{{variable}:-}}") } else { directory.display().to_string() };
+                environment.push((variable, value));
+            }
         }
         if self.client == InitClient::Codex && !shared {
             // Codex passes little of its environment to its servers, and `codex queue` must find the same threads.
@@ -302,6 +306,7 @@ impl InitCommand {
             directory,
             layout: office.layout.map(|layout| layout.to_string()),
             server: office.server.as_ref().map(ToString::to_string),
+            is_local,
             environment,
             has_plugin: self.has_plugin()?,
         })

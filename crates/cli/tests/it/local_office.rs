@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
+use crate::mcp_client::Model;
 use crate::server_office::soon;
 
 /// A user with a home of its own, and so a local office of its own, which ends with the test.
@@ -151,6 +152,40 @@ async fn up_during_the_end_of_the_office_waits_and_starts_it() {
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!((&again["started"], &again["ready"]), (&true.into(), &true.into()), "{again}");
     assert_ne!(home.json(&["status"]).await["pid"], up["pid"]);
+}
+
+#[tokio::test]
+async fn a_client_follows_the_local_office_to_another_port() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    let url = up["url"].as_str().unwrap();
+    home.amb(&["init", "cursor", "--as", "ann"]).await;
+    home.amb(&["--server", url, "init", "gemini", "--as", "ann", "--scope", "project"]).await;
+    home.amb(&["down"]).await;
+    let config: Value =
+        serde_json::from_slice(&fs_err::read(home.root.path().join(".cursor/mcp.json")).unwrap()).unwrap();
+    let server = config["mcpServers"]["mailbox"].clone();
+    assert_eq!(server["args"], serde_json::json!(["mcp", "--office", "local", "--as", "ann"]), "{server}");
+    // As a client that passes on only the variables in its file.
+    let mut client = tokio::process::Command::new(server["command"].as_str().unwrap());
+    client.args(server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+    client.env_clear().env("HOME", home.root.path()).kill_on_drop(true);
+    for (name, value) in server["env"].as_object().unwrap() {
+        client.env(name, value.as_str().unwrap());
+    }
+    let mut model = Model::start(&mut client).await;
+    let down = model.request("tools/call", serde_json::json!({"name": "mailbox_check", "arguments": {}})).await;
+    assert!(down.to_string().contains("the local office does not run"), "{down}");
+    // Bound by this test, or by another process before it.
+    let _taken = tokio::net::TcpListener::bind(url.strip_prefix("http://").unwrap()).await;
+    let moved = home.json(&["up"]).await;
+    assert_ne!(moved["url"], up["url"]);
+    let there = model.request("tools/call", serde_json::json!({"name": "mailbox_check", "arguments": {}})).await;
+    assert_ne!(there["isError"], true, "{there}");
+    let ended = home.run(&["--as", "ann", "doctor"]).await;
+    let told = String::from_utf8(ended.stdout).unwrap();
+    assert!(ended.status.code() == Some(1) && told.contains("amb init gemini --as ann"), "{told}");
+    assert!(!told.contains("amb init cursor"), "{told}");
 }
 
 #[tokio::test]

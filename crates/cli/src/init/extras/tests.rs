@@ -15,6 +15,7 @@ fn account() -> ClientAccount {
         directory: Some("/srv/mail".into()),
         layout: None,
         server: None,
+        is_local: false,
         environment: Vec::new(),
         has_plugin: false,
     }

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
+use amb_client::ServerUrl;
+use amb_core::AgentName;
 use clap::ValueEnum;
 
 use super::CheckResult;
 use crate::args::OfficeArgs;
-use crate::init::{InitClient, Scope, server_at};
+use crate::init::{InitClient, Scope, flag_at, server_at};
 use crate::output::ago;
 use crate::verbs::init::{is_on_path, places};
 use crate::verbs::wake::{failures, reach};
+use crate::{keys, local};
 
 /// The default name of the mailbox in a client's configuration.
 const NAME: &str = "mailbox";
@@ -24,7 +27,13 @@ pub(super) async fn check(office: &OfficeArgs) -> Vec<CheckResult> {
             let Ok((path, format)) = client.config_file(scope, &places) else { continue };
             let Ok(text) = fs_err::read_to_string(&path) else { continue };
             match server_at(format, &text, &client.path(NAME)) {
-                Ok(Some(command)) => checks.push(check_command(&name, &path, &command)),
+                Ok(Some(command)) => {
+                    checks.push(check_command(&name, &path, &command));
+                    let flag = |flag| flag_at(format, &text, &client.path(NAME), flag).ok().flatten();
+                    if let (Some(server), Some(agent)) = (flag("--server"), flag("--as")) {
+                        checks.extend(check_address(&name, &path, &server, &agent));
+                    }
+                }
                 Ok(None) => {}
                 Err(error) => checks.push(CheckResult::problem(
                     "client",
@@ -52,6 +61,20 @@ pub(super) async fn check(office: &OfficeArgs) -> Vec<CheckResult> {
         ));
     }
     checks
+}
+
+/// A problem where the client uses a former address of the local office: the agent's key has moved to the present one.
+fn check_address(client: &str, path: &Path, server: &str, agent: &str) -> Option<CheckResult> {
+    let (server, agent) = (server.parse::<ServerUrl>().ok()?, AgentName::parse(agent).ok()?);
+    let local = local::last_server().ok().filter(|local| *local != server && server.is_loopback())?;
+    if keys::find(&server, &agent).ok()?.is_some() || keys::find(&local, &agent).ok()?.is_none() {
+        return None;
+    }
+    Some(CheckResult::problem(
+        "client",
+        format!("{client}: {} uses {server}, and the local office with {agent}'s key is at {local}", path.display()),
+        format!("run `amb init {client} --as {agent}` again: it follows the local office from then on"),
+    ))
 }
 
 /// Whether the program that the client starts exists.

@@ -11,9 +11,8 @@ use super::super::BridgeVerb;
 use super::super::state::inherited;
 use crate::args::{Cli, OfficeArgs, Verb};
 use crate::failure::Failure;
+use crate::home;
 use crate::init::not_toml;
-use crate::saved::LOCAL;
-use crate::{home, local};
 
 /// The most bridges that one file names.
 const MAX_BRIDGES: usize = 64;
@@ -144,11 +143,6 @@ fn absolute(path: &str, base: &Path, home: &Path) -> PathBuf {
     }
 }
 
-/// Whether this names the local office, and it does not run.
-fn is_local_down(office: &OfficeArgs) -> bool {
-    office.office.as_deref() == Some(LOCAL) && local::running().is_none()
-}
-
 impl BridgeEntry {
     /// The bridge and its office.
     pub(crate) fn parse(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
@@ -161,17 +155,14 @@ impl BridgeEntry {
     /// address is never connected to, because another server may use it.
     pub(crate) fn parse_for_status(&self) -> Result<(BridgeVerb, OfficeArgs), Failure> {
         let (action, mut office) = self.parse_arguments()?;
-        match is_local_down(&office) {
-            true => office.server = Some(local::last_server()?),
-            false => office.resolve()?,
-        }
+        office.resolve_or_wait()?;
         Ok((action, office))
     }
 
     /// Finds errors of the file. That the local office does not run is none: a bridge waits for its office.
     fn check(&self) -> Result<(), Failure> {
         let (_, mut office) = self.parse_arguments()?;
-        if is_local_down(&office) {
+        if office.is_local_down() {
             return Ok(());
         }
         Ok(office.resolve()?)
