@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::durable;
 
-use super::{Format, Setting, agent_at, apply, json, revert, toml};
+use super::{Format, Setting, apply, flag_at, json, revert, toml};
 
 /// A client's file, which may not exist yet.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl ConfigFile {
         settings.iter().any(|setting| match (self.format, &setting.entry) {
             (Format::Json, None) | (Format::Toml, _) => {
                 let path: Vec<&str> = setting.path.iter().map(String::as_str).collect();
-                agent_at(self.format, text, &path).is_ok_and(|agent| agent.is_some())
+                flag_at(self.format, text, &path, "--as").is_ok_and(|agent| agent.is_some())
             }
             _ => revert(self.format, text, None, std::slice::from_ref(setting)).is_ok_and(|left| left != text),
         })

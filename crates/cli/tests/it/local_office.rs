@@ -142,7 +142,7 @@ async fn up_during_the_end_of_the_office_waits_and_starts_it() {
     // It holds its lock from before it looks for the office.
     let lock = fs_err::read_dir(home.root.path().join("run/amb")).unwrap().map(|entry| entry.unwrap().path());
     let lock = lock.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "up")).unwrap();
-    let lock = std::fs::File::open(lock).unwrap();
+    let lock = fs_err::File::open(lock).unwrap().into_file();
     while lock.try_lock_shared().is_ok() {
         lock.unlock().unwrap();
         tokio::task::yield_now().await;
