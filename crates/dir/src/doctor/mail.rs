@@ -81,13 +81,22 @@ impl AgentDir {
             examination.report(FindingKind::CorruptAside, &corrupt, detail, remedy);
         }
         if !refused.is_empty() {
-            let counted = files(refused.len());
-            let detail = format!("{counted} put aside, from senders not in allow_from: {}", names(&refused));
-            let remedy = format!(
-                "`amb register {} --allow-from NAME` admits a sender, then move its files back to {}; or remove them",
-                self.me,
-                inbox.display()
-            );
+            let (counted, names) = (files(refused.len()), names(&refused));
+            let (detail, remedy) = match self.shared.is_mounted(&self.me) {
+                true => (
+                    format!("{counted} put aside, which the server that mounts this directory did not take: {names}"),
+                    "its log says why; send them again in a form that it takes, or remove them".to_owned(),
+                ),
+                false => (
+                    format!("{counted} put aside, from senders not in allow_from: {names}"),
+                    format!(
+                        "`amb register {} --allow-from NAME` admits a sender, then move its files back to {}; or remove \
+                         them",
+                        self.me,
+                        inbox.display()
+                    ),
+                ),
+            };
             examination.report(FindingKind::RefusedAside, &paths.refused(&self.me), detail, remedy);
         }
         Ok(())

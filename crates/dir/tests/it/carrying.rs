@@ -5,7 +5,7 @@ use std::time::Duration;
 use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::task::TaskRef;
 use amb_core::{Callback, Card, Code, Draft, Kind, Mailbox, Message, MessageId, Object, Part, Priority, TaskState};
-use amb_dir::{CarryOutcome, DirMailbox, Home};
+use amb_dir::{CarryOutcome, DirMailbox, Home, doctor};
 use jiff::Timestamp;
 
 use crate::world::{LAYOUTS, World, name, text};
@@ -17,6 +17,19 @@ async fn mounted(world: &World, agent: &str) -> DirMailbox {
     let mailbox = world.office().mailbox(name(agent));
     mailbox.register_mounted(Card::default(), BEAT).await.unwrap();
     mailbox
+}
+
+#[tokio::test]
+async fn the_doctor_says_that_the_server_did_not_take_a_refused_message() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let guest = mounted(&world, "srv").await;
+        let sent = world.agent("ann").await.send(text("srv", "hello")).await.unwrap();
+        guest.refuse(&sent.message_id).await.unwrap();
+        let findings = doctor::examine(&world.office(), false).await.unwrap();
+        let [found] = findings.as_slice() else { panic!("{findings:?}") };
+        assert!(found.detail.contains("did not take") && found.remedy.contains("log says why"), "{found:?}");
+    }
 }
 
 /// A message of the network office, relayed by zoe.
